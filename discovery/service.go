@@ -1,0 +1,54 @@
+package discovery
+
+import (
+	"sync/atomic"
+	"time"
+
+	"taskproxy/ytclient"
+)
+
+// Protocol is what a service speaks behind its endpoints.
+type Protocol string
+
+// The protocols that an annotation can name. "websocket" is accepted there and means HTTP.
+const (
+	HTTP Protocol = "http"
+	GRPC Protocol = "grpc" // HTTP/2 without TLS
+)
+
+// Service is what a user publishes: a named web service of one task of one operation, and the endpoints where it answers.
+// Services of a Snapshot are immutable and shared by all requests; only their cursor moves.
+type Service struct {
+	OperationID string // canonical text form
+	Task        string
+	Name        string
+	Protocol    Protocol
+
+	// User started the operation; StartTime is when, by the cluster's clock.
+	User      string
+	StartTime time.Time
+	// Alias of the operation with its leading "*"; empty when it has none.
+	Alias string
+
+	// Permissions that a caller needs on the operation, all of them. Never empty.
+	Permissions []ytclient.Permission
+
+	// ID is the label that the service is published under: the short ID, or LongID when the short one belongs to another
+	// living service. LongID resolves always.
+	ID, LongID string
+
+	// Endpoints where the service answers now, in a stable order. Empty while no job answers yet.
+	Endpoints []Endpoint
+
+	// cursor is the round-robin position. It is shared by all snapshots that this service lives through.
+	cursor *atomic.Uint64
+}
+
+// Endpoint is one job's address.
+type Endpoint struct {
+	JobID string
+	Addr  string // host:port as net.Dial takes it; IPv6 hosts are bracketed
+}
+
+// Next returns successive numbers for the balancer, one per call; safe for concurrent use.
+func (s *Service) Next() uint64 { return s.cursor.Add(1) - 1 }

@@ -1,0 +1,2 @@
+// Package proxy carries a request from an authorized caller to a job.
+package proxy
