@@ -1,6 +1,16 @@
 package ytclient
 
-import "errors"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"syscall"
+
+	"go.ytsaurus.tech/yt/go/yterrors"
+)
 
 // What a call can fail with. Errors returned by Client wrap exactly one of them; test with errors.Is.
 var (
@@ -21,3 +31,126 @@ var (
 	// ErrRejected: the cluster understood the call and refused it for a reason that no other sentinel names.
 	ErrRejected = errors.New("the cluster rejected the request")
 )
+
+// codes maps the cluster's error codes to sentinels, most telling first: an error is a tree, and the outer codes are
+// often general.
+var codes = []struct {
+	code     yterrors.ErrorCode
+	sentinel error
+}{
+	{yterrors.CodeRequestQueueSizeLimitExceeded, ErrOverloaded},    // 904
+	{yterrors.CodeRPCRequestQueueSizeLimitExceeded, ErrOverloaded}, // 108
+	{yterrors.CodeUserBanned, ErrDenied},                           // 903
+	{yterrors.CodeInvalidCsrfToken, ErrUnauthenticated},            // 110
+	{yterrors.CodeInvalidCredentials, ErrUnauthenticated},          // 111
+	{yterrors.CodeAuthenticationError, ErrUnauthenticated},         // 900
+	{yterrors.CodeAuthorizationError, ErrDenied},                   // 901
+	{yterrors.CodeAPINoSuchOperation, ErrNoSuchOperation},          // 1915
+	{yterrors.CodeNoSuchOperation, ErrNoSuchOperation},             // 200
+	{yterrors.CodeConcurrentTransactionLockConflict, ErrConflict},  // 402
+	{yterrors.CodeResolveError, ErrNotFound},                       // 500
+}
+
+// transient are codes of a cluster that cannot answer now, although the proxy in front of it could be reached.
+var transient = []yterrors.ErrorCode{
+	yterrors.CodeTimeout, yterrors.CodeTransportError, yterrors.CodeUnavailable, yterrors.CodeProxyBanned,
+	yterrors.CodePeerBanned, yterrors.CodeRetriableArchiveError,
+}
+
+// classify wraps err with the sentinel that says what it means. seen is the last answer of the call that was on the wire:
+// when the SDK retried until the deadline its error says only that, and the answer says why.
+func classify(err error, seen *seen) error {
+	for _, s := range []error{ErrUnauthenticated, ErrDenied, ErrNotFound, ErrNoSuchOperation, ErrConflict, ErrOverloaded,
+		ErrUnavailable, ErrRejected} {
+		if errors.Is(err, s) {
+			return err // already in our words
+		}
+	}
+	return fmt.Errorf("%w: %w", sentinel(err, seen), err)
+}
+
+func sentinel(err error, seen *seen) error {
+	status, limited := seen.last()
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		if limited {
+			return ErrOverloaded
+		}
+		return ErrUnavailable
+	}
+	for _, c := range codes {
+		if yterrors.ContainsErrorCode(err, c.code) {
+			// A failing authenticator behind the cluster nests 900 in an answer that is 5xx: nobody has judged the credentials.
+			if c.sentinel == ErrUnauthenticated && status >= http.StatusInternalServerError {
+				return ErrUnavailable
+			}
+			return c.sentinel
+		}
+	}
+	switch {
+	case status == http.StatusUnauthorized:
+		return ErrUnauthenticated
+	case status == http.StatusForbidden:
+		return ErrDenied
+	case status != http.StatusBadRequest:
+		// Connections that broke, 5xx, redirects, and 200 with something that is no answer.
+		return ErrUnavailable
+	}
+	for _, code := range transient {
+		if yterrors.ContainsErrorCode(err, code) {
+			return ErrUnavailable
+		}
+	}
+	var ytErr *yterrors.Error
+	if !errors.As(err, &ytErr) {
+		return ErrUnavailable
+	}
+	return ErrRejected
+}
+
+// brokenConnection reports whether the call ended because its connection did, so that one more try makes sense.
+func brokenConnection(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// seen is what the wire last answered to one call, all its tries included. The SDK keeps neither the status nor the
+// answers that it retried.
+type seen struct {
+	status  atomic.Int32 // 0: nothing was answered
+	limited atomic.Bool  // the answer was 904 or 108
+}
+
+func (s *seen) last() (status int, limited bool) { return int(s.status.Load()), s.limited.Load() }
+
+type seenKey struct{}
+
+func withSeen(ctx context.Context) (context.Context, *seen) {
+	s := new(seen)
+	return context.WithValue(ctx, seenKey{}, s), s
+}
+
+// recorder notes each answer in the seen of its call.
+type recorder struct{ next http.RoundTripper }
+
+func (r *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
+	s, _ := req.Context().Value(seenKey{}).(*seen)
+	if s == nil {
+		return r.next.RoundTrip(req)
+	}
+	s.status.Store(0)
+	s.limited.Store(false)
+	resp, err := r.next.RoundTrip(req)
+	if err == nil {
+		s.status.Store(int32(resp.StatusCode))
+		code := resp.Header.Get("X-Yt-Response-Code")
+		s.limited.Store(code == "904" || code == "108")
+	}
+	return resp, err
+}
+
+// CloseIdleConnections lets http.Client.CloseIdleConnections reach the transport.
+func (r *recorder) CloseIdleConnections() {
+	if c, ok := r.next.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}

@@ -1,0 +1,337 @@
+package ytclient
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.ytsaurus.tech/yt/go/yson"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const robotToken = "robot-token"
+
+// newClient returns a client of a cluster that is one handler: what a real cluster answers only on a bad day.
+func newClient(t *testing.T, h http.HandlerFunc) *Client {
+	t.Helper()
+	srv := httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	c, err := New(Config{Proxy: srv.URL, Token: func() (string, error) { return robotToken, nil }, CallTimeout: 2 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// answer is a handler that always answers the same.
+func answer(status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		io.WriteString(w, body)
+	}
+}
+
+// ytError is a handler that fails as the cluster's HTTP proxy does.
+func ytError(status, code int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		body := fmt.Sprintf(`{"code":%d,"message":"no","attributes":{},"inner_errors":[]}`, code)
+		w.Header().Set("X-YT-Error", body)
+		w.Header().Set("X-YT-Response-Code", fmt.Sprint(code))
+		w.WriteHeader(status)
+		io.WriteString(w, body)
+	}
+}
+
+func params(t *testing.T, r *http.Request) map[string]any {
+	t.Helper()
+	raw := []byte(r.Header.Get("X-YT-Parameters"))
+	if len(raw) == 0 {
+		raw, _ = io.ReadAll(r.Body)
+	}
+	var m map[string]any
+	if err := yson.Unmarshal(raw, &m); err != nil {
+		t.Errorf("parameters %q: %v", raw, err)
+	}
+	return m
+}
+
+func TestWhoAmIAnswers(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name  string
+		h     http.HandlerFunc
+		login string
+		err   error
+	}{
+		{"login", answer(200, `{"login":"alice","realm":"r","csrf_token":"x"}`), "alice", nil},
+		{"empty map", answer(200, `{}`), "", ErrUnavailable},
+		{"empty login", answer(200, `{"login":""}`), "", ErrUnavailable},
+		{"nothing", answer(200, ``), "", ErrUnavailable},
+		{"login page", answer(200, `<html>log in</html>`), "", ErrUnavailable},
+		{"no object", answer(200, `null`), "", ErrUnavailable},
+		{"401 without code", answer(401, `who?`), "", ErrUnauthenticated},
+		{"401", answer(401, `{"code":900,"message":"no"}`), "", ErrUnauthenticated},
+		{"403 banned", answer(403, `{"code":1,"message":"b","inner_errors":[{"code":903,"message":"banned"}]}`), "", ErrDenied},
+		{"backend down", answer(503, `{"code":1,"message":"b","inner_errors":[{"code":900,"message":"blackbox"}]}`), "", ErrUnavailable},
+		{"503", answer(503, `bad gateway`), "", ErrUnavailable},
+		{"overloaded", ytError(503, 108), "", ErrOverloaded},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			login, err := newClient(t, tt.h).WhoAmI(t.Context(), Credentials{Kind: OAuth, Secret: "s"})
+			if login != tt.login || !errors.Is(err, tt.err) {
+				t.Errorf("WhoAmI = %q, %v; want %q, %v", login, err, tt.login, tt.err)
+			}
+		})
+	}
+}
+
+func TestWhoAmISendsTheCallersCredentialsAndNoOthers(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		cr            Credentials
+		authorization string
+		cookie        string
+	}{
+		{Credentials{Kind: OAuth, Secret: "tok"}, "OAuth tok", ""},
+		{Credentials{Kind: Bearer, Secret: "iam"}, "Bearer iam", ""},
+		// net/http's cookie writer would drop the quotes and quote the comma.
+		{Credentials{Kind: Cookie, CookieName: "YTCypressCookie", Secret: `a"b,c\d`}, "", `YTCypressCookie=a"b,c\d`},
+	}
+	for _, tt := range tests {
+		t.Run(string(tt.cr.Kind), func(t *testing.T) {
+			t.Parallel()
+			c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
+				if got := strings.Join(r.Header.Values("Authorization"), "|"); got != tt.authorization {
+					t.Errorf("Authorization = %q, want %q", got, tt.authorization)
+				}
+				if got := strings.Join(r.Header.Values("Cookie"), "|"); got != tt.cookie {
+					t.Errorf("Cookie = %q, want %q", got, tt.cookie)
+				}
+				if r.Header.Get("X-Csrf-Token") != "" {
+					t.Error("X-Csrf-Token was sent; the cluster answers 503 to an empty one")
+				}
+				io.WriteString(w, `{"login":"alice"}`)
+			})
+			if _, err := c.WhoAmI(t.Context(), tt.cr); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestRedirectIsNotFollowed(t *testing.T) {
+	t.Parallel()
+	var reached atomic.Bool
+	portal := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		reached.Store(true)
+		io.WriteString(w, `{"login":"portal"}`)
+	}))
+	defer portal.Close()
+	for _, status := range []int{302, 307} {
+		c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, portal.URL, status)
+		})
+		if login, err := c.WhoAmI(t.Context(), Credentials{Kind: OAuth, Secret: "s"}); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("%d: WhoAmI = %q, %v; want ErrUnavailable", status, login, err)
+		}
+		if _, err := c.ListOperations(t.Context()); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("%d: ListOperations: %v; want ErrUnavailable", status, err)
+		}
+	}
+	if reached.Load() {
+		t.Error("the redirect was followed")
+	}
+}
+
+func TestCheckOperationPermissionAnswers(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name    string
+		h       http.HandlerFunc
+		allowed bool
+		err     error
+	}{
+		{"allow", answer(200, `{action=allow}`), true, nil},
+		{"deny", answer(200, `{action=deny}`), false, nil},
+		{"empty map", answer(200, `{}`), false, ErrUnavailable},
+		{"entity", answer(200, `#`), false, ErrUnavailable},
+		{"nothing", answer(200, ``), false, ErrUnavailable},
+		{"another action", answer(200, `{action=Allow}`), false, ErrUnavailable},
+		{"html", answer(200, `<html>`), false, ErrUnavailable},
+		{"no such operation", ytError(400, 1915), false, ErrNoSuchOperation},
+		{"unknown user", ytError(400, 907), false, ErrRejected},
+		{"robot refused", ytError(401, 900), false, ErrUnauthenticated},
+		{"bare 500", answer(500, `oops`), false, ErrUnavailable},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			allowed, err := newClient(t, tt.h).CheckOperationPermission(t.Context(), "alice", "1-2-3e803e8-4", Read)
+			if allowed != tt.allowed || !errors.Is(err, tt.err) {
+				t.Errorf("= %v, %v; want %v, %v", allowed, err, tt.allowed, tt.err)
+			}
+		})
+	}
+}
+
+func TestCheckOperationPermissionAsksAsTheRobot(t *testing.T) {
+	t.Parallel()
+	c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
+		if got := r.Header.Get("Authorization"); got != "OAuth "+robotToken {
+			t.Errorf("Authorization = %q", got)
+		}
+		p := params(t, r)
+		if p["user"] != "alice" || p["operation_id"] != "1-2-3e803e8-4" || p["permission"] != "manage" {
+			t.Errorf("parameters = %v", p)
+		}
+		io.WriteString(w, `{action=allow}`)
+	})
+	if ok, err := c.CheckOperationPermission(t.Context(), "alice", "1-2-3e803e8-4", Manage); !ok || err != nil {
+		t.Errorf("= %v, %v", ok, err)
+	}
+	for _, id := range []string{"1-2-3e803e8-4junk", "01-2-3e803e8-4", "A-2-3e803e8-4", "", "x"} {
+		if ok, err := c.CheckOperationPermission(t.Context(), "alice", id, Read); ok || !errors.Is(err, ErrNoSuchOperation) {
+			t.Errorf("id %q: = %v, %v; want ErrNoSuchOperation", id, ok, err)
+		}
+	}
+}
+
+// The cluster closes a connection that we thought was alive: the SDK would give up on this call.
+func TestBrokenConnectionIsTriedOnceMore(t *testing.T) {
+	t.Parallel()
+	for name, call := range map[string]func(*Client) error{
+		"check_operation_permission": func(c *Client) error {
+			_, err := c.CheckOperationPermission(context.Background(), "alice", "1-2-3e803e8-4", Read)
+			return err
+		},
+		"list_jobs": func(c *Client) error {
+			_, err := c.ListJobs(context.Background(), "1-2-3e803e8-4")
+			return err
+		},
+	} {
+		for _, breaks := range []int32{1, 2} {
+			t.Run(fmt.Sprintf("%s breaks %d times", name, breaks), func(t *testing.T) {
+				t.Parallel()
+				var tries atomic.Int32
+				c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
+					if tries.Add(1) <= breaks {
+						conn, _, err := w.(http.Hijacker).Hijack()
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						conn.Close()
+						return
+					}
+					io.WriteString(w, `{action=allow;jobs=[]}`)
+				})
+				err := call(c)
+				if want := min(breaks+1, 2); tries.Load() != want {
+					t.Errorf("%d tries, want %d", tries.Load(), want)
+				}
+				if breaks == 1 && err != nil || breaks == 2 && !errors.Is(err, ErrUnavailable) {
+					t.Errorf("err = %v", err)
+				}
+			})
+		}
+	}
+}
+
+func TestOverloadIsNotMistakenForAnOutage(t *testing.T) {
+	t.Parallel()
+	// The SDK retries 904 until its time is up and then says only that.
+	c := newClient(t, ytError(400, 904))
+	if _, err := c.CheckOperationPermission(t.Context(), "alice", "1-2-3e803e8-4", Read); !errors.Is(err, ErrOverloaded) {
+		t.Errorf("err = %v, want ErrOverloaded", err)
+	}
+}
+
+func TestCallsEndAtTheirDeadline(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body) // only then does net/http notice that the caller is gone
+		<-r.Context().Done()
+	}))
+	defer srv.Close()
+	c, err := New(Config{Proxy: srv.URL, Token: func() (string, error) { return robotToken, nil }, CallTimeout: 50 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for name, call := range map[string]func() error{
+		"whoami":          func() error { _, err := c.WhoAmI(t.Context(), Credentials{Kind: OAuth, Secret: "s"}); return err },
+		"list_operations": func() error { _, err := c.ListOperations(t.Context()); return err },
+		"job_ports": func() error {
+			_, err := c.JobPorts(t.Context(), []JobRef{{Address: "n:1", ID: "1-2-3-4"}})
+			return err
+		},
+	} {
+		if err := call(); !errors.Is(err, ErrUnavailable) {
+			t.Errorf("%s: %v, want ErrUnavailable", name, err)
+		}
+	}
+}
+
+func TestAddressInUseByNobody(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	c, err := New(Config{Proxy: l.Addr().String(), Token: func() (string, error) { return robotToken, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.WhoAmI(t.Context(), Credentials{Kind: OAuth, Secret: "s"}); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("err = %v, want ErrUnavailable", err)
+	}
+}
+
+func TestClusterURL(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"localhost:80":                         "http://localhost:80",
+		"http-proxies":                         "http://http-proxies", // no vendor's domain is appended
+		"https://yt.example.net":               "https://yt.example.net",
+		"http://yt.example.net/":               "http://yt.example.net",
+		"[::1]:80":                             "http://[::1]:80",
+		"http-proxies-lb.yt.svc.cluster.local": "http://http-proxies-lb.yt.svc.cluster.local",
+	} {
+		if got, err := clusterURL(in); got != want || err != nil {
+			t.Errorf("clusterURL(%q) = %q, %v; want %q", in, got, err, want)
+		}
+	}
+	for _, in := range []string{"", "ftp://x", "http://", "http://u:p@h", "http://h/path", "http://h?q", "http://h#f", "://", "http://[::1"} {
+		if got, err := clusterURL(in); err == nil {
+			t.Errorf("clusterURL(%q) = %q, want an error", in, got)
+		}
+	}
+}
+
+func TestCredentialsPrintRedacted(t *testing.T) {
+	t.Parallel()
+	cr := Credentials{Kind: Bearer, Secret: "hunter2"}
+	type holder struct{ C Credentials }
+	j, _ := json.Marshal(fmt.Sprint(cr))
+	for _, s := range []string{fmt.Sprint(cr), fmt.Sprintf("%v %+v %#v %s", cr, cr, cr, cr), fmt.Sprintf("%+v", holder{cr}), fmt.Sprintf("%v", &cr), cr.LogValue().String(), string(j)} {
+		if strings.Contains(s, "hunter2") {
+			t.Errorf("the secret is printed: %s", s)
+		}
+	}
+}

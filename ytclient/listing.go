@@ -1,0 +1,327 @@
+package ytclient
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"go.ytsaurus.tech/yt/go/yson"
+	"go.ytsaurus.tech/yt/go/yterrors"
+)
+
+// The two listings are read by a GET of our own. The SDK decodes a whole page into its types: it panics when one item of
+// somebody's has an odd shape, and it drops the errors that list_jobs reports and most of brief_progress.
+
+// pageSize is the most that list_operations gives at once.
+const pageSize = 1000
+
+// maxPages ends a listing that does not.
+const maxPages = 100
+
+var operationAttributes = []string{
+	"id", "state", "authenticated_user", "start_time", "brief_spec", "runtime_parameters", "brief_progress",
+}
+
+// ListOperations lists all running operations, page by page. An item that cannot be read is in Listing.Odd and harms no
+// other. When any page fails the whole listing does: nothing can be concluded from a part of it.
+//
+// Errors: ErrOverloaded, ErrUnavailable, ErrDenied, ErrUnauthenticated.
+func (c *Client) ListOperations(ctx context.Context) (Listing, error) {
+	var (
+		listing Listing
+		seen    = make(map[string]bool)
+		cursor  time.Time
+	)
+	for page := 0; ; page++ {
+		p, err := c.operationsPage(ctx, cursor)
+		if err != nil {
+			return Listing{}, err
+		}
+		for _, o := range p.operations {
+			if !seen[o.ID] {
+				seen[o.ID] = true
+				listing.Operations = append(listing.Operations, o)
+			}
+		}
+		for _, o := range p.odd {
+			if o.OperationID == "" || !seen[o.OperationID] {
+				seen[o.OperationID] = true
+				listing.Odd = append(listing.Odd, o)
+			}
+		}
+		if !p.incomplete {
+			return listing, nil
+		}
+		// The cluster's cursor excludes its own instant: one microsecond later the operations of the page's last instant are
+		// read again, and those of the same instant that did not fit are not lost.
+		next := p.oldest.Add(time.Microsecond)
+		switch {
+		case p.oldest.IsZero():
+			return Listing{}, fmt.Errorf("list_operations: %w: it says that there is more, but the page has no start_time to go on from", ErrUnavailable)
+		case !cursor.IsZero() && !next.Before(cursor):
+			return Listing{}, fmt.Errorf("list_operations: %w: more than %d operations started at %s", ErrUnavailable, pageSize, stamp(p.oldest))
+		case page+1 >= maxPages:
+			return Listing{}, fmt.Errorf("list_operations: %w: it still has more after %d pages", ErrUnavailable, maxPages)
+		}
+		cursor = next
+	}
+}
+
+type operationsPage struct {
+	operations []Operation
+	odd        []OddItem
+	incomplete bool
+	oldest     time.Time // start time of the last item that has one
+}
+
+func (c *Client) operationsPage(ctx context.Context, cursor time.Time) (page operationsPage, err error) {
+	params := map[string]any{"state": "running", "limit": pageSize, "attributes": operationAttributes, "include_counters": false}
+	if !cursor.IsZero() {
+		params["cursor_time"] = stamp(cursor)
+		params["cursor_direction"] = "past"
+	}
+	var items []yson.RawValue
+	err = c.do(ctx, "list_operations", func(ctx context.Context) error {
+		answer, err := c.get(ctx, "list_operations", params)
+		if err != nil {
+			return err
+		}
+		if items, err = field[[]yson.RawValue](answer, "operations"); err != nil {
+			return fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+		// Without this field nobody knows whether the listing is whole.
+		if page.incomplete, err = field[bool](answer, "incomplete"); err != nil {
+			return fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+		return nil
+	})
+	for _, raw := range items {
+		o, err := decodeOperation(raw)
+		if !o.StartTime.IsZero() {
+			page.oldest = o.StartTime
+		}
+		if err != nil {
+			page.odd = append(page.odd, OddItem{OperationID: o.ID, Err: err})
+			continue
+		}
+		page.operations = append(page.operations, o)
+	}
+	return page, err
+}
+
+// decodeOperation reads one item. What it could read is returned with the error too.
+func decodeOperation(raw yson.RawValue) (o Operation, err error) {
+	var m map[string]yson.RawValue
+	if err := item(raw, &m); err != nil {
+		return o, fmt.Errorf("it is no map: %w", err)
+	}
+	id, err := field[string](m, "id")
+	if err != nil {
+		return o, err
+	}
+	if o.ID, err = reprint(id); err != nil {
+		return o, err
+	}
+	var errs [5]error
+	o.StartTime, errs[0] = timeField(m, "start_time")
+	o.State, errs[1] = field[string](m, "state")
+	o.User, errs[2] = field[string](m, "authenticated_user")
+	o.Alias, errs[3] = decodeAlias(m)
+	o.Annotations, errs[4] = decodeAnnotations(m)
+	o.BriefProgress = string(m["brief_progress"])
+	return o, errors.Join(errs[:]...)
+}
+
+func decodeAlias(operation map[string]yson.RawValue) (string, error) {
+	brief, err := optional[map[string]yson.RawValue](operation, "brief_spec")
+	if err != nil {
+		return "", err
+	}
+	return optional[string](brief, "alias")
+}
+
+func decodeAnnotations(operation map[string]yson.RawValue) (map[string]any, error) {
+	runtime, err := optional[map[string]yson.RawValue](operation, "runtime_parameters")
+	if err != nil {
+		return nil, err
+	}
+	v, err := optional[any](runtime, "annotations")
+	if err != nil {
+		return nil, err
+	}
+	switch v := Plain(v).(type) {
+	case nil:
+		return nil, nil
+	case map[string]any:
+		return v, nil
+	default:
+		return nil, fmt.Errorf("%q is no map", "annotations")
+	}
+}
+
+// ListJobs lists the running jobs of an operation.
+//
+// Errors: ErrNoSuchOperation, ErrDenied, ErrOverloaded, ErrUnavailable.
+func (c *Client) ListJobs(ctx context.Context, operationID string) (JobListing, error) {
+	if _, err := parseID(operationID); err != nil {
+		return JobListing{}, fmt.Errorf("list_jobs: %w: %w", ErrNoSuchOperation, err)
+	}
+	var (
+		listing JobListing
+		seen    = make(map[string]bool)
+	)
+	for page := 0; page < maxPages; page++ {
+		items, partial, err := c.jobsPage(ctx, operationID, page*pageSize)
+		if err != nil {
+			return JobListing{}, err
+		}
+		if listing.Partial == nil {
+			listing.Partial = partial
+		}
+		for _, raw := range items {
+			j, err := decodeJob(raw)
+			if err != nil {
+				// Whoever this is, we cannot tell that it is not the job we would miss.
+				listing.Partial = fmt.Errorf("a job of operation %s: %w", operationID, err)
+				continue
+			}
+			if !seen[j.ID] {
+				seen[j.ID] = true
+				listing.Jobs = append(listing.Jobs, j)
+			}
+		}
+		if len(items) < pageSize {
+			return listing, nil
+		}
+	}
+	return JobListing{}, fmt.Errorf("list_jobs: %w: operation %s has more than %d running jobs", ErrUnavailable, operationID, maxPages*pageSize)
+}
+
+func (c *Client) jobsPage(ctx context.Context, operationID string, offset int) (items []yson.RawValue, partial error, err error) {
+	params := map[string]any{
+		"operation_id": operationID, "job_state": "running", "limit": pageSize, "offset": offset,
+		// Without an order of its own, a page is a sample.
+		"sort_field": "id", "sort_order": "ascending",
+		"attributes": []string{"id", "state", "address", "task_name", "is_stale"},
+	}
+	err = c.do(ctx, "list_jobs", func(ctx context.Context) error {
+		answer, err := c.get(ctx, "list_jobs", params)
+		if err != nil {
+			return err
+		}
+		if items, err = field[[]yson.RawValue](answer, "jobs"); err != nil {
+			return fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+		// The answer is a 200 even when the archive or the controller agent did not take part in it.
+		failures, err := optional[[]yson.RawValue](answer, "errors")
+		switch {
+		case err != nil:
+			partial = err
+		case len(failures) > 0:
+			partial = fmt.Errorf("%d sources of list_jobs failed, the first with %.256q", len(failures), failures[0])
+		}
+		return nil
+	})
+	return items, partial, err
+}
+
+func decodeJob(raw yson.RawValue) (j Job, err error) {
+	var m map[string]yson.RawValue
+	if err := item(raw, &m); err != nil {
+		return j, fmt.Errorf("it is no map: %w", err)
+	}
+	id, err := field[string](m, "id")
+	if err != nil {
+		return j, err
+	}
+	if j.ID, err = reprint(id); err != nil {
+		return j, err
+	}
+	var errs [4]error
+	j.State, errs[0] = field[string](m, "state")
+	j.Address, errs[1] = optional[string](m, "address")
+	j.Task, errs[2] = optional[string](m, "task_name")
+	j.Stale, errs[3] = optional[bool](m, "is_stale")
+	return j, errors.Join(errs[:]...)
+}
+
+// get makes one GET of a command whose answer is a map, and returns the map undecoded.
+func (c *Client) get(ctx context.Context, command string, params map[string]any) (map[string]yson.RawValue, error) {
+	body, err := c.getBody(ctx, command, params)
+	if err != nil && brokenConnection(err) && ctx.Err() == nil {
+		body, err = c.getBody(ctx, command, params) // as in CheckOperationPermission
+	}
+	if err != nil {
+		return nil, err
+	}
+	var answer map[string]yson.RawValue
+	if err := item(body, &answer); err != nil {
+		return nil, fmt.Errorf("%w: its answer is no YSON map: %w", ErrUnavailable, err)
+	}
+	return answer, nil
+}
+
+func (c *Client) getBody(ctx context.Context, command string, params map[string]any) ([]byte, error) {
+	header, err := yson.MarshalFormat(params, yson.FormatText)
+	if err != nil {
+		return nil, err
+	}
+	token, err := c.token()
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/api/v4/"+command, nil)
+	if err != nil {
+		return nil, err
+	}
+	wireCredentials{Credentials{Kind: OAuth, Secret: token}}.Set(req)
+	req.Header.Set("X-Yt-Header-Format", "<format=text>yson")
+	req.Header.Set("X-Yt-Output-Format", "<format=text>yson")
+	req.Header.Set("X-Yt-Parameters", string(header))
+	req.Header.Set("User-Agent", "task-proxy")
+	resp, err := c.hc.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if err := answerError(resp); err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > maxAnswer {
+		return nil, fmt.Errorf("%w: its answer is longer than %d MiB", ErrUnavailable, maxAnswer>>20)
+	}
+	return body, nil
+}
+
+// answerError is the error that an answer carries: in a header at any status, or in the body of one that is not 2xx.
+func answerError(resp *http.Response) error {
+	if h := resp.Header.Get("X-Yt-Error"); h != "" {
+		var e yterrors.Error
+		if err := json.Unmarshal([]byte(h), &e); err != nil {
+			return fmt.Errorf("%w: its X-YT-Error header is malformed: %w", ErrUnavailable, err)
+		}
+		return &e
+	}
+	if resp.StatusCode/100 == 2 {
+		return nil
+	}
+	const enough = 64 << 10
+	body, err := io.ReadAll(io.LimitReader(resp.Body, enough))
+	if err != nil {
+		return err
+	}
+	var e yterrors.Error
+	if json.Unmarshal(body, &e) == nil && e.Code != 0 {
+		return &e
+	}
+	return &yterrors.HTTPError{StatusCode: resp.StatusCode, Err: fmt.Errorf("%.256q", bytes.TrimSpace(body))}
+}
