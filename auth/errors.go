@@ -1,0 +1,24 @@
+package auth
+
+import "errors"
+
+// What can be wrong with a request's credentials, or come of asking the cluster. Errors of this package wrap exactly
+// one of them; test with errors.Is. Their texts never contain a credential.
+var (
+	// ErrNoCredentials: the request carries nothing that the cluster could know.
+	ErrNoCredentials = errors.New("no credentials")
+	// ErrAmbiguousCookie: the login cookie is there with two different values. A sibling site may have planted one of
+	// them, so neither counts.
+	ErrAmbiguousCookie = errors.New("two different values of the login cookie")
+	// ErrMalformedCredentials: the credential that counts cannot be one. Nothing else is tried in its place.
+	ErrMalformedCredentials = errors.New("malformed credentials")
+	// ErrUnauthenticated: the cluster does not accept the credentials. May wrap the cluster's error.
+	ErrUnauthenticated = errors.New("the credentials are not valid")
+	// ErrDenied: the cluster says that this login may not have the operation.
+	ErrDenied = errors.New("permission denied")
+	// ErrNoSuchOperation: the cluster says that there is no such operation.
+	ErrNoSuchOperation = errors.New("no such operation")
+	// ErrUnavailable: the cluster did not decide, and no earlier yes is young enough to count. As a rule it also wraps
+	// ytclient's error, which says why.
+	ErrUnavailable = errors.New("the cluster did not decide")
+)
