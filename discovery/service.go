@@ -16,6 +16,12 @@ const (
 	GRPC Protocol = "grpc" // HTTP/2 without TLS
 )
 
+// What services require; shared by all of them, so never modified.
+var (
+	readOnly      = []ytclient.Permission{ytclient.Read}
+	readAndManage = []ytclient.Permission{ytclient.Read, ytclient.Manage}
+)
+
 // Service is what a user publishes: a named web service of one task of one operation, and the endpoints where it answers.
 // Services of a Snapshot are immutable and shared by all requests; only their cursor moves.
 type Service struct {

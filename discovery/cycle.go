@@ -1,0 +1,345 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"taskproxy/ytclient"
+)
+
+// tracked is an operation that publishes services, and what cycles learn about it. What a call does not answer is kept:
+// only answers remove anything.
+type tracked struct {
+	op    ytclient.Operation // as last listed
+	state string             // the last one told, by whichever call
+
+	publisher     *publisher
+	claimProblems []Problem
+
+	// What the operation declares. It follows from its annotations and its tasks and changes only with them.
+	resolved     bool // tasks are known; they never change
+	tasks        []ytclient.Task
+	declarations []declaration
+	declProblems []Problem // its own and those of finding its publisher
+
+	jobs         map[string]*job
+	jobsDue      bool      // something happened since the last full list of jobs
+	jobsListed   time.Time // when that was
+	refreshAfter time.Duration
+
+	present     bool      // in the listing of this cycle
+	absentSince time.Time // since when it is absent and nobody answers why; zero: nothing is open
+	gone        bool      // the cluster answered that it has ended
+
+	trouble []Problem // of this cycle's calls
+}
+
+func (t *tracked) problem(p Problem) {
+	p.OperationID = t.op.ID
+	t.trouble = append(t.trouble, p)
+}
+
+// troubleOf notes that a call about the operation failed. Its reason is one of few words: error texts differ each time and
+// may hold what only the robot may read.
+func (t *tracked) troubleOf(call string, err error) {
+	t.problem(Problem{Kind: ClusterCall, Reason: call + " failed, what was known is kept: " + cause(err)})
+}
+
+// declare works out what the operation publishes.
+func (t *tracked) declare() {
+	t.declarations, t.declProblems = nil, slices.Clone(t.claimProblems)
+	if t.resolved {
+		declarations, problems := declared(t.publisher, t.op.Annotations, t.tasks)
+		t.declarations, t.declProblems = declarations, append(t.declProblems, problems...)
+	}
+	t.jobsDue = true
+}
+
+// cycle asks the cluster once and swaps the snapshot. It fails only if the operations cannot be listed; then nothing
+// changes, except that endpoints nobody has vouched for in StaleLimit go.
+func (d *Discovery) cycle(ctx context.Context) error {
+	d.calls.Store(0)
+	now := time.Now()
+	var listing ytclient.Listing
+	err := d.call(ctx, func(ctx context.Context) (err error) {
+		listing, err = d.source.ListOperations(ctx)
+		return err
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		d.hold(now)
+		return fmt.Errorf("list running operations: %w", err)
+	}
+
+	strays := d.observe(listing)
+	d.askOperations(ctx, now)
+	d.askJobs(ctx, now)
+	d.askPorts(ctx)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	d.swap(strays)
+	return nil
+}
+
+// hold is what a failed cycle does to what is known.
+func (d *Discovery) hold(now time.Time) {
+	if !d.ready.Load() {
+		return
+	}
+	for _, t := range d.tracked {
+		t.expire(now, d.staleLimit)
+	}
+	next, _ := NewSnapshot(d.Snapshot(), d.services())
+	d.use(next)
+}
+
+// observe takes over the listing. It returns the problems of operations that publish nothing because of them.
+func (d *Discovery) observe(listing ytclient.Listing) (strays []Problem) {
+	for _, t := range d.tracked {
+		t.present, t.trouble = false, nil
+	}
+	for _, odd := range listing.Odd {
+		p := Problem{Kind: OddAnswer, OperationID: odd.OperationID, Reason: "the cluster's listing of the operation cannot be read"}
+		if t := d.tracked[odd.OperationID]; t != nil {
+			t.present = true // it runs, and what it publishes is what it last published
+			t.problem(p)
+			continue
+		}
+		strays = append(strays, p)
+	}
+	for _, op := range listing.Operations {
+		strays = append(strays, d.observeOperation(op)...)
+	}
+	return strays
+}
+
+func (d *Discovery) observeOperation(op ytclient.Operation) []Problem {
+	t := d.tracked[op.ID]
+	if (ytclient.OperationInfo{State: op.State}).Final() {
+		delete(d.tracked, op.ID)
+		return nil
+	}
+	if t != nil && reflect.DeepEqual(t.op.Annotations, op.Annotations) {
+		t.jobsDue = t.jobsDue || t.state != op.State || t.op.BriefProgress != op.BriefProgress
+		t.op, t.state, t.present, t.absentSince = op, op.State, true, time.Time{}
+		return nil
+	}
+
+	p, problems := claim(op.Annotations)
+	if p == nil {
+		delete(d.tracked, op.ID)
+		for i := range problems {
+			problems[i].OperationID = op.ID
+		}
+		return problems
+	}
+	if t == nil {
+		t = &tracked{jobs: make(map[string]*job)}
+		d.tracked[op.ID] = t
+	}
+	t.publisher, t.claimProblems = p, problems
+	t.op, t.state, t.present, t.absentSince = op, op.State, true, time.Time{}
+	t.declare()
+	return nil
+}
+
+// askOperations asks one by one about operations that are new, and about those that are no longer listed: the listing
+// alone does not tell an operation that ended from one that the scheduler is reviving.
+func (d *Discovery) askOperations(ctx context.Context, now time.Time) {
+	var open []*tracked
+	for _, t := range d.tracked {
+		if !t.present || !t.resolved {
+			open = append(open, t)
+		}
+	}
+	forEach(ctx, d.concurrency, open, func(t *tracked) { d.askOperation(ctx, t, now) })
+	d.forget()
+}
+
+func (d *Discovery) askOperation(ctx context.Context, t *tracked, now time.Time) {
+	var info ytclient.OperationInfo
+	err := d.call(ctx, func(ctx context.Context) (err error) {
+		info, err = d.source.GetOperation(ctx, t.op.ID)
+		return err
+	})
+	switch {
+	case errors.Is(err, ytclient.ErrNoSuchOperation), err == nil && info.Final():
+		t.gone = true
+	case err != nil:
+		t.troubleOf("get_operation", err)
+		if t.present {
+			break
+		}
+		t.expire(now, d.staleLimit)
+		if t.absentSince.IsZero() {
+			t.absentSince = now
+		}
+		t.gone = now.Sub(t.absentSince) > d.staleLimit
+	default:
+		t.absentSince = time.Time{}
+		if t.state != info.State {
+			t.state, t.jobsDue = info.State, true
+		}
+		if !t.resolved {
+			t.tasks, t.resolved = info.Tasks, true
+			t.declare()
+		}
+		if !t.present {
+			t.expire(now, d.staleLimit)
+		}
+	}
+}
+
+// askJobs lists the jobs of those operations where something may have changed.
+func (d *Discovery) askJobs(ctx context.Context, now time.Time) {
+	var due []*tracked
+	for _, t := range d.tracked {
+		if t.jobsNeeded(now) {
+			due = append(due, t)
+		}
+	}
+	forEach(ctx, d.concurrency, due, func(t *tracked) { d.listJobs(ctx, t, now) })
+	d.forget()
+}
+
+// forget drops the operations of which the cluster has answered that they ended.
+func (d *Discovery) forget() {
+	maps.DeleteFunc(d.tracked, func(_ string, t *tracked) bool { return t.gone })
+}
+
+// swap makes the snapshot of what is known now, hands it on, and offers it to the services table.
+func (d *Discovery) swap(strays []Problem) {
+	next, problems := NewSnapshot(d.Snapshot(), d.services())
+	problems = append(problems, strays...)
+	unresolved := make(map[string]bool)
+	for id, t := range d.tracked {
+		if !t.resolved {
+			unresolved[id] = true
+		}
+		for _, p := range t.declProblems {
+			p.OperationID = id
+			problems = append(problems, p)
+		}
+		problems = append(problems, t.trouble...)
+		problems = append(problems, t.portProblems()...)
+	}
+	for _, p := range strays {
+		if p.Kind == OddAnswer && p.OperationID != "" {
+			unresolved[p.OperationID] = true
+		}
+	}
+	d.tell(newProblems(problems))
+	d.use(next)
+	d.ready.Store(true) // after OnSnapshot: who is ready routes by it
+	if d.table != nil {
+		d.table.offer(offer{snapshot: next, unresolved: unresolved})
+	}
+}
+
+func (d *Discovery) services() []Service {
+	var services []Service
+	for _, id := range slices.Sorted(maps.Keys(d.tracked)) {
+		services = append(services, d.tracked[id].services()...)
+	}
+	return services
+}
+
+// use swaps the snapshot if it is another one, or the first.
+func (d *Discovery) use(next *Snapshot) {
+	prev := d.Snapshot()
+	if next == prev && d.ready.Load() {
+		return
+	}
+	d.snapshot.Store(next)
+	d.metrics.observeSnapshot(next)
+	d.logChanges(prev, next)
+	d.onSnapshot(next)
+}
+
+// maxLogged is how many lines of one kind a cycle logs: an author must not be able to flood the log.
+const maxLogged = 50
+
+func (d *Discovery) logChanges(prev, next *Snapshot) {
+	lines, changed := 0, 0
+	walkChanges(prev, next, func(was, is *Service) {
+		if changed++; lines == maxLogged {
+			return
+		}
+		lines++
+		s, what := is, "service changed"
+		switch {
+		case was == nil:
+			what = "service published"
+		case is == nil:
+			s, what = was, "service gone"
+		}
+		d.log.Info(what, "operation_id", s.OperationID, "task", quote(s.Task), "service", quote(s.Name), //nolint:sloglint // one of three constants
+			"id", s.ID, "protocol", s.Protocol, "endpoints", len(s.Endpoints))
+	})
+	d.log.Info("services swapped", "services", next.Len(), "endpoints", next.Endpoints(), "changed", changed)
+}
+
+// tell keeps the problems and logs those that are new and those that are gone.
+func (d *Discovery) tell(next []Problem) {
+	added, removed := diffProblems(d.Problems(), next)
+	d.problems.Store(&next)
+	d.metrics.observeProblems(next)
+	for i, p := range added {
+		if i == maxLogged {
+			d.log.Warn("further problems of services", "problems", len(added)-i)
+			break
+		}
+		d.log.Warn("problem of a service", "problem", p)
+	}
+	for i, p := range removed {
+		if i == maxLogged {
+			d.log.Info("further problems of services are gone", "problems", len(removed)-i)
+			break
+		}
+		d.log.Info("problem of a service is gone", "problem", p)
+	}
+}
+
+// call makes one call to the cluster: counted, with a deadline, and with a panic over a strange answer as its error.
+func (d *Discovery) call(ctx context.Context, f func(context.Context) error) (err error) {
+	d.calls.Add(1)
+	ctx, cancel := context.WithTimeout(ctx, d.callTimeout)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: panic: %.256q", errPanicked, fmt.Sprint(p))
+		}
+	}()
+	return f(ctx)
+}
+
+// forEach calls f for each item, at most limit at a time, and returns when all calls have. Once ctx has ended it begins no
+// further one.
+func forEach[T any](ctx context.Context, limit int, items []T, f func(T)) {
+	var wg sync.WaitGroup
+	next := make(chan T)
+	for range min(limit, len(items)) {
+		wg.Go(func() {
+			for item := range next {
+				f(item)
+			}
+		})
+	}
+	for _, item := range items {
+		if ctx.Err() != nil {
+			break
+		}
+		next <- item
+	}
+	close(next)
+	wg.Wait()
+}

@@ -1,0 +1,93 @@
+package discovery
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics of discovery. No label carries an operation's id, a name from an annotation or a login.
+type metrics struct {
+	succeeded   prometheus.Counter
+	failed      *prometheus.CounterVec
+	duration    prometheus.Histogram
+	lastSuccess prometheus.Gauge
+	lastCalls   prometheus.Gauge
+	routes      prometheus.Gauge
+	endpoints   prometheus.Gauge
+	problems    *prometheus.GaugeVec
+	writes      *prometheus.CounterVec
+}
+
+// newMetrics makes the collectors and registers them; a nil Registerer leaves them unregistered.
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		succeeded: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "yt_task_proxy_discovery_success_total",
+			Help: "Total number of discovery cycles that the cluster answered.",
+		}),
+		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "yt_task_proxy_discovery_failed_total",
+			Help: "Total number of discovery cycles that failed and changed nothing, by reason.",
+		}, []string{"reason"}),
+		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "yt_task_proxy_discovery_cycle_duration_seconds",
+			Help:    "Duration of a discovery cycle.",
+			Buckets: prometheus.ExponentialBuckets(0.01, 2.5, 10),
+		}),
+		lastSuccess: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "yt_task_proxy_discovery_last_success_timestamp_seconds",
+			Help: "When the last discovery cycle that the cluster answered ended; 0 before the first.",
+		}),
+		lastCalls: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "yt_task_proxy_discovery_last_cycle_calls",
+			Help: "Current number of calls to the cluster that a discovery cycle takes: that of the last one.",
+		}),
+		routes: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "yt_task_proxy_routes",
+			Help: "Current number of services that requests can be routed to.",
+		}),
+		endpoints: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "yt_task_proxy_endpoints",
+			Help: "Current number of endpoints of all services.",
+		}),
+		problems: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "yt_task_proxy_discovery_problems",
+			Help: "Current number of problems of operations that publish services, by kind.",
+		}, []string{"kind"}),
+		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "yt_task_proxy_discovery_table_writes_total",
+			Help: "Total number of times that the services table was to be brought up to date, by result.",
+		}, []string{"result"}),
+	}
+	for _, k := range problemKinds {
+		m.problems.WithLabelValues(string(k))
+	}
+	for _, r := range writeResults {
+		m.writes.WithLabelValues(string(r))
+	}
+	if r == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{m.succeeded, m.failed, m.duration, m.lastSuccess, m.lastCalls, m.routes, m.endpoints, m.problems, m.writes} {
+		if err := r.Register(c); err != nil {
+			return nil, fmt.Errorf("register the metrics of discovery: %w", err)
+		}
+	}
+	return m, nil
+}
+
+func (m *metrics) observeSnapshot(s *Snapshot) {
+	m.routes.Set(float64(s.Len()))
+	m.endpoints.Set(float64(s.Endpoints()))
+}
+
+func (m *metrics) observeProblems(problems []Problem) {
+	count := make(map[ProblemKind]int, len(problemKinds))
+	for _, p := range problems {
+		count[p.Kind]++
+	}
+	for _, k := range problemKinds {
+		m.problems.WithLabelValues(string(k)).Set(float64(count[k]))
+	}
+}
