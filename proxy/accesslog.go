@@ -1,0 +1,170 @@
+package proxy
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"taskproxy/auth"
+	"taskproxy/discovery"
+)
+
+// exchange is one request on its way: what was decided about it, and what the access log will say. The request's own
+// goroutine writes it, except for the fields marked otherwise.
+type exchange struct {
+	in    *http.Request // as net/http gave it; decisions never go back to it
+	w     *responseWriter
+	id    string // request id
+	start time.Time
+	grpc  bool // the caller speaks gRPC
+
+	login      string
+	source     auth.Source
+	cached     bool // no call to the cluster was needed
+	authorized bool
+	service    *discovery.Service
+	shared     bool // reached through the proxy's own host
+	confides   bool // an admin trusts the job with credentials
+
+	cancel    context.CancelCauseFunc // ends the stream for a reason; set once the request is being forwarded
+	idle      idleTimer
+	endpoint  discovery.Endpoint // the last one that was tried
+	attempts  int
+	websocket bool      // a handshake that may become a tunnel
+	upgraded  *upgraded // the tunnel's other end, once the job agreed
+
+	bytesIn, bytesOut atomic.Int64 // bodies and tunnels; written by copying goroutines
+	grpcStatus        string
+
+	failure  *cause // why we answered ourselves
+	err      error  // what the log says about it
+	finished bool   // false when a panic ended the handler
+}
+
+type exchangeKey struct{}
+
+func exchangeOf(ctx context.Context) *exchange {
+	x, _ := ctx.Value(exchangeKey{}).(*exchange)
+	return x
+}
+
+// begin opens the record of a request and gives it an id.
+func (p *Proxy) begin(w http.ResponseWriter, r *http.Request) *exchange {
+	x := &exchange{in: r, id: requestID(r.Header), start: time.Now(), grpc: isGRPC(r.Header)}
+	x.w = &responseWriter{ResponseWriter: w, x: x, rules: &p.rules}
+	return x
+}
+
+// requestID keeps the caller's id when it is harmless wherever it will be repeated, so that traces of several systems join.
+func requestID(h http.Header) string {
+	if ids := h["X-Request-Id"]; len(ids) == 1 && validRequestID(ids[0]) {
+		return ids[0]
+	}
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+func validRequestID(s string) bool {
+	if len(s) == 0 || len(s) > 64 {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		if !isAlnum(c) && c != '.' && c != '_' && c != '-' {
+			return false
+		}
+	}
+	return true
+}
+
+// end closes the record: metrics and one line in the access log. It runs also while a panic passes through.
+func (p *Proxy) end(x *exchange) {
+	if !x.finished && x.failure == nil {
+		x.failure = causeBroken
+		if x.in.Context().Err() != nil {
+			x.failure = causeGone
+		}
+	}
+	took := time.Since(x.start)
+	p.metrics.record(x, took)
+	if p.cfg.AccessLog != nil {
+		p.accessLog(x, took)
+	}
+}
+
+// status is what the caller was told, or would have been.
+func (x *exchange) status() int {
+	if x.failure == causeGone {
+		return statusClientGone
+	}
+	return x.w.status
+}
+
+// protocol is the word for metrics and logs.
+func (x *exchange) protocol() string {
+	switch {
+	case x.upgraded != nil:
+		return "websocket"
+	case x.grpc:
+		return "grpc"
+	}
+	return "http"
+}
+
+// accessLog writes the one line of a request. Neither query nor headers are in it: both can hold secrets.
+func (p *Proxy) accessLog(x *exchange, took time.Duration) {
+	attrs := make([]slog.Attr, 0, 24)
+	add := func(key, value string) {
+		if value != "" {
+			attrs = append(attrs, slog.String(key, plain(value)))
+		}
+	}
+	add("request_id", x.id)
+	add("user", x.login)
+	add("method", x.in.Method)
+	add("host", x.in.Host)
+	add("path", x.in.URL.EscapedPath())
+	add("remote", x.in.RemoteAddr)
+	add("protocol", x.protocol())
+	if s := x.service; s != nil {
+		add("operation_id", s.OperationID)
+		add("task", s.Task)
+		add("service", s.Name)
+	}
+	add("endpoint", x.endpoint.Addr)
+	if x.attempts > 1 {
+		attrs = append(attrs, slog.Int("attempts", x.attempts))
+	}
+	attrs = append(attrs, slog.Int("status", x.status()))
+	add("grpc_status", x.grpcStatus)
+	if x.failure != nil {
+		add("reason", x.failure.reason)
+	}
+	if x.err != nil {
+		// Its text may repeat words of the caller or the job.
+		add("err", x.err.Error())
+	}
+	attrs = append(attrs,
+		slog.Bool("cached", x.cached),
+		slog.Int64("bytes_in", x.bytesIn.Load()),
+		slog.Int64("bytes_out", x.bytesOut.Load()),
+		slog.Float64("duration_ms", float64(took.Microseconds())/1000))
+	p.cfg.AccessLog.LogAttrs(x.in.Context(), slog.LevelInfo, "request", attrs...)
+}
+
+// plain is s when it is short, printable ASCII without quotes or backslashes, and otherwise s cut and quoted: no line break,
+// terminal escape or look-alike gets from a stranger into a log.
+func plain(s string) string {
+	if len(s) <= maxQuoted && strings.IndexFunc(s, func(r rune) bool {
+		return r < ' ' || r > '~' || r == '"' || r == '\\'
+	}) < 0 {
+		return s
+	}
+	return quoted(s)
+}

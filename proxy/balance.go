@@ -1,0 +1,345 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"taskproxy/discovery"
+)
+
+// balancer is the http.RoundTripper behind httputil.ReverseProxy. It chooses the endpoint and decides which failures may
+// try the next one; nothing else retries.
+type balancer struct {
+	dialer     *dialer
+	http, grpc *http.Transport
+	aside      *setAside
+	metrics    *metrics
+}
+
+func newBalancer(connectTimeout time.Duration, aside *setAside, m *metrics) *balancer {
+	d := newDialer(connectTimeout)
+	return &balancer{dialer: d, http: newHTTPTransport(d), grpc: newGRPCTransport(d), aside: aside, metrics: m}
+}
+
+func (b *balancer) closeIdle() {
+	b.http.CloseIdleConnections()
+	b.grpc.CloseIdleConnections()
+}
+
+// RoundTrip sends a request to one endpoint of the exchange's service, or to several, one after the other: as long as no
+// byte of it was sent it may go to each endpoint once, whatever its method. Once bytes were sent, a job may have acted on
+// them, and only an idempotent request without a body goes out again, once, if the connection broke before an answer.
+func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
+	x := exchangeOf(req.Context())
+	turn := newTurn(x.service, b.aside)
+	sent := &sentBytes{x: x}
+	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{GotConn: sent.gotConn})
+	if req.Body != nil {
+		req.Body = &requestBody{ReadCloser: req.Body, x: x, out: req}
+	}
+	var last error = causeNoEndpoint
+	for {
+		endpoint, ok := turn.next()
+		if !ok {
+			return nil, last
+		}
+		if x.attempts > 0 {
+			b.metrics.retries.Inc()
+		}
+		x.endpoint = endpoint
+		x.attempts++
+		res, err := b.attempt(ctx, x, req, endpoint, sent)
+		if err == nil || errors.Is(err, errSwitched) {
+			b.aside.succeeded(endpoint)
+			return res, err
+		}
+		if ctx.Err() != nil {
+			return nil, err // the caller left, or somebody ended the stream: no endpoint's failure
+		}
+		last = b.judge(endpoint, err)
+		if !mayMoveOn(req, err, sent.times()) {
+			return nil, last
+		}
+	}
+}
+
+// attempt sends the request to one endpoint.
+func (b *balancer) attempt(ctx context.Context, x *exchange, req *http.Request, endpoint discovery.Endpoint, sent *sentBytes) (*http.Response, error) {
+	// A request of its own for each attempt: a transport may still hold the one before.
+	out := req.WithContext(ctx)
+	u := *req.URL
+	u.Host = endpoint.Addr
+	out.URL = &u
+	switch {
+	case x.websocket:
+		return b.handshake(ctx, x, out, sent)
+	case x.service.Protocol == discovery.GRPC:
+		return b.grpc.RoundTrip(out)
+	}
+	return b.http.RoundTrip(out)
+}
+
+// judge says what an attempt's failure means, and sets an endpoint aside that takes no connections.
+func (b *balancer) judge(endpoint discovery.Endpoint, err error) error {
+	var dial *dialError
+	var known *Error
+	switch {
+	case errors.As(err, &dial):
+		b.aside.failed(endpoint)
+		return &Error{cause: dial.cause(), Err: err}
+	case errors.As(err, &known):
+		return err
+	}
+	return &Error{cause: causeBroken, Err: err}
+}
+
+// mayMoveOn is all there is to know about retries. times is how often bytes of the request were sent.
+func mayMoveOn(req *http.Request, err error, times int) bool {
+	var dial *dialError
+	isDial := errors.As(err, &dial)
+	switch {
+	case !isDial && !isBroken(err):
+		return false
+	case times == 0:
+		body, ok := req.Body.(*requestBody)
+		return !ok || !body.touched.Load()
+	}
+	return times == 1 && req.Body == nil && isIdempotent(req.Method)
+}
+
+func isIdempotent(method string) bool {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+		return true
+	}
+	return false
+}
+
+// isBroken reports a connection that ended before an answer began. An answer that began ends in io.ErrUnexpectedEOF or in
+// an error about its form.
+func isBroken(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
+		errors.Is(err, net.ErrClosed) || err.Error() == "http: server closed idle connection"
+}
+
+// sentBytes counts how often bytes of one request were written to a connection. http.Transport repeats some requests by
+// itself when a kept connection turns out to be dead; it is watched through the connections that it takes.
+type sentBytes struct {
+	x    *exchange
+	mu   sync.Mutex
+	conn *countedConn
+	mark int64
+	n    int
+}
+
+// gotConn is the httptrace hook: a transport is about to write the request to a connection.
+func (s *sentBytes) gotConn(info httptrace.GotConnInfo) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settle()
+	if conn, ok := info.Conn.(*countedConn); ok {
+		s.conn, s.mark = conn, conn.written.Load()
+	} else {
+		s.n++ // no way to tell
+	}
+	if s.n >= 2 {
+		// The transport is about to send it a third time.
+		s.x.cancel(&Error{cause: causeBroken, Err: errors.New("the connection broke twice before an answer")})
+	}
+}
+
+// settle counts the use of the connection before.
+func (s *sentBytes) settle() {
+	if s.conn != nil && s.conn.written.Load() > s.mark {
+		s.n++
+	}
+	s.conn = nil
+}
+
+func (s *sentBytes) times() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settle()
+	return s.n
+}
+
+// requestBody is the caller's body on its way to a job. Transports close it when a dial fails; here that means nothing,
+// so that the next endpoint gets it untouched. httputil.ReverseProxy ends the reading when the handler returns.
+type requestBody struct {
+	io.ReadCloser
+	x       *exchange
+	out     *http.Request
+	touched atomic.Bool
+}
+
+// Read passes bytes, and at the end the trailers: net/http fills the incoming request's trailers just before EOF, and
+// reads the outgoing one's just after, in the same goroutine.
+func (b *requestBody) Read(p []byte) (int, error) {
+	b.touched.Store(true)
+	n, err := b.ReadCloser.Read(p)
+	if n > 0 {
+		b.x.bytesIn.Add(int64(n))
+		b.x.idle.touch()
+	}
+	if err == io.EOF && b.out.Trailer != nil {
+		for name, values := range b.x.in.Trailer {
+			if trailerPasses(name, b.x.confides) {
+				b.out.Trailer[name] = values
+			}
+		}
+	}
+	return n, err
+}
+
+// Close keeps the body open for the next attempt.
+func (b *requestBody) Close() error { return nil }
+
+// turn is one request's walk over the endpoints of its service.
+type turn struct {
+	endpoints []discovery.Endpoint
+	start     int
+	aside     *setAside
+	tried     []int // few as a rule
+}
+
+// newTurn takes the next number of the service's round robin, one atomic add.
+func newTurn(s *discovery.Service, aside *setAside) turn {
+	t := turn{endpoints: s.Endpoints, aside: aside}
+	if n := uint64(len(t.endpoints)); n > 0 {
+		t.start = int(s.Next() % n)
+	}
+	return t
+}
+
+// next is the endpoint to try: the first in turn that was not tried, passing over those that are set aside as long as
+// there is another. It reports false when each was tried.
+func (t *turn) next() (discovery.Endpoint, bool) {
+	n := len(t.endpoints)
+	second := -1
+	for i := range n {
+		at := (t.start + i) % n
+		if slices.Contains(t.tried, at) {
+			continue
+		}
+		if t.aside.takes(t.endpoints[at]) {
+			t.tried = append(t.tried, at)
+			return t.endpoints[at], true
+		}
+		if second < 0 {
+			second = at
+		}
+	}
+	if second < 0 {
+		return discovery.Endpoint{}, false
+	}
+	t.tried = append(t.tried, second)
+	return t.endpoints[second], true
+}
+
+const (
+	firstAside = time.Second
+	longAside  = 30 * time.Second
+	// probeTime is how long the others keep away while one request tries an endpoint again: longer than it takes to
+	// connect or to fail, as a rule.
+	probeTime = 3 * time.Second
+)
+
+// setAside remembers the endpoints that did not accept connections. It is kept outside of snapshots, which come and go:
+// an endpoint is a job and its address, so that a new job on the same port starts with a clean record. Safe for concurrent
+// use.
+type setAside struct {
+	size atomic.Int32 // len(m); most of the time 0, and then nobody needs the lock
+	mu   sync.Mutex
+	m    map[discovery.Endpoint]*penalty
+}
+
+type penalty struct {
+	until   time.Time
+	step    time.Duration // for how long the last failure set it aside
+	probing bool          // somebody tries it again
+}
+
+func newSetAside() *setAside { return &setAside{m: make(map[discovery.Endpoint]*penalty)} }
+
+// takes reports whether an endpoint may be chosen. When its time is over, the first request that asks tries it, and
+// the others go on passing over it until that one has an answer.
+func (a *setAside) takes(e discovery.Endpoint) bool {
+	if a.size.Load() == 0 {
+		return true
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p, ok := a.m[e]
+	if !ok {
+		return true
+	}
+	now := time.Now()
+	if now.Before(p.until) {
+		return false
+	}
+	p.until, p.probing = now.Add(probeTime), true
+	return true
+}
+
+// failed sets an endpoint aside, each time for twice as long. Requests that were under way when it happened are the same
+// failure, not more of them.
+func (a *setAside) failed(e discovery.Endpoint) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	p, ok := a.m[e]
+	switch {
+	case !ok:
+		a.sweep(now)
+		p = &penalty{step: firstAside}
+		a.m[e] = p
+		a.size.Store(int32(len(a.m)))
+	case now.Before(p.until) && !p.probing:
+		return
+	default:
+		p.step = min(2*p.step, longAside)
+	}
+	p.until, p.probing = now.Add(p.step), false
+}
+
+// succeeded forgets an endpoint's failures.
+func (a *setAside) succeeded(e discovery.Endpoint) {
+	if a.size.Load() == 0 {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.m, e)
+	a.size.Store(int32(len(a.m)))
+}
+
+// sweep forgets endpoints that nobody has asked for in a while: their jobs are gone.
+func (a *setAside) sweep(now time.Time) {
+	for e, p := range a.m {
+		if now.Sub(p.until) > longAside {
+			delete(a.m, e)
+		}
+	}
+}
+
+// count is how many endpoints are set aside now.
+func (a *setAside) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now, n := time.Now(), 0
+	for _, p := range a.m {
+		if now.Before(p.until) || p.probing {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,171 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"taskproxy/auth"
+)
+
+// gRPC status codes that we answer with (google.golang.org/grpc/codes; the numbers are the wire format).
+const (
+	grpcInvalidArgument  = 3
+	grpcDeadlineExceeded = 4
+	grpcNotFound         = 5
+	grpcPermissionDenied = 7
+	grpcInternal         = 13
+	grpcUnavailable      = 14
+	grpcUnauthenticated  = 16
+)
+
+// statusClientGone is what logs and metrics say of a caller that left before an answer; it is never sent (nginx's number).
+const statusClientGone = 499
+
+// cause is why we answer a request ourselves. The table below is the only place where a cause meets its status.
+type cause struct {
+	reason string // stable word for metrics, logs and the x-yt-taskproxy-error header
+	status int
+	grpc   int
+	public string // what the caller reads, when the Error has nothing more precise
+}
+
+func (c *cause) Error() string { return c.reason }
+
+// The causes, in the order in which a request can meet them.
+var (
+	causeBadTarget      = &cause{"bad_request_target", 400, grpcInvalidArgument, "the request target is not one that the proxy forwards"}
+	causeBadHost        = &cause{"bad_host", 400, grpcInvalidArgument, "the request does not say one host that it is for"}
+	causeBadUpgrade     = &cause{"bad_upgrade", 400, grpcInvalidArgument, "a WebSocket handshake is a GET without a body"}
+	causeNoCredentials  = &cause{"no_credentials", 401, grpcUnauthenticated, "credentials are needed: a token in the Authorization header (OAuth or Bearer), or the cluster's login cookie"}
+	causeAmbiguous      = &cause{"ambiguous_cookie", 401, grpcUnauthenticated, "the login cookie is there with two different values: delete one of them"}
+	causeBadCredentials = &cause{"malformed_credentials", 401, grpcUnauthenticated, "the credentials are malformed: want one \"OAuth <token>\", one \"Bearer <token>\", or the login cookie"}
+	causeRefused        = &cause{"invalid_credentials", 401, grpcUnauthenticated, "the cluster does not accept these credentials"}
+	causeBadRouting     = &cause{"malformed_service_id", 400, grpcInvalidArgument, "the routing header is malformed"}
+	causeConflict       = &cause{"ambiguous_service", 400, grpcInvalidArgument, "the host and the routing header do not name the same service"}
+	causeNoService      = &cause{"no_such_service", 404, grpcNotFound, "there is no such service; it may have ended"}
+	causeMisdirected    = &cause{"misdirected", 421, grpcNotFound, "this host is not served here"}
+	causeDenied         = &cause{"access_denied", 403, grpcPermissionDenied, "you have no permission for the operation behind this service"}
+	causeNoOperation    = &cause{"no_such_operation", 404, grpcNotFound, "the operation behind this service does not exist any more"}
+	causeNoCluster      = &cause{"cluster_unavailable", 503, grpcUnavailable, "the cluster cannot be asked for your permissions right now"}
+	causeNoEndpoint     = &cause{"no_endpoints", 503, grpcUnavailable, "no job answers for this service yet"}
+	causeConnect        = &cause{"connect_failed", 502, grpcUnavailable, "the job does not accept connections"}
+	causeConnectTimeout = &cause{"connect_timeout", 504, grpcDeadlineExceeded, "the job did not accept a connection in time"}
+	causeBroken         = &cause{"upstream_broken", 502, grpcUnavailable, "the job broke the connection or did not speak its protocol"}
+	causeBadAnswer      = &cause{"bad_answer", 502, grpcUnavailable, "the job's answer is none that can be passed on"}
+	causeIdle           = &cause{"idle_timeout", 504, grpcDeadlineExceeded, "the job took too long"}
+	causeClosing        = &cause{"shutting_down", 503, grpcUnavailable, "the proxy is shutting down"}
+	causeGone           = &cause{"client_gone", statusClientGone, grpcUnavailable, "the client left"}
+	causeInternal       = &cause{"internal", 500, grpcInternal, "the proxy failed; the log has more under this request id"}
+)
+
+// causeOf maps the sentinels of auth. Its order does not matter: an error wraps exactly one of them.
+var causeOf = []struct {
+	err   error
+	cause *cause
+}{
+	{auth.ErrNoCredentials, causeNoCredentials},
+	{auth.ErrAmbiguousCookie, causeAmbiguous},
+	{auth.ErrMalformedCredentials, causeBadCredentials},
+	{auth.ErrUnauthenticated, causeRefused},
+	{auth.ErrDenied, causeDenied},
+	{auth.ErrNoSuchOperation, causeNoOperation},
+	{auth.ErrUnavailable, causeNoCluster},
+}
+
+// Error is a request's failure as its two readers see it: Public is for the caller, Err is for the log.
+type Error struct {
+	cause  *cause
+	Public string // empty: the cause's own words
+	Err    error  // nil: there is no more to say
+}
+
+// Error is the log's view.
+func (e *Error) Error() string {
+	if e.Err != nil {
+		return e.cause.reason + ": " + e.Err.Error()
+	}
+	if e.Public != "" {
+		return e.cause.reason + ": " + e.Public
+	}
+	return e.cause.reason
+}
+
+// Unwrap is Err.
+func (e *Error) Unwrap() error { return e.Err }
+
+// fail is an Error whose words are for the caller.
+func fail(c *cause, format string, args ...any) error {
+	return &Error{cause: c, Public: fmt.Sprintf(format, args...)}
+}
+
+// known is the cause that an error of this package carries; nil when it carries none.
+func known(err error) (c *cause, public string) {
+	var e *Error
+	switch {
+	case errors.As(err, &e) && e.Public != "":
+		return e.cause, e.Public
+	case e != nil:
+		return e.cause, e.cause.public
+	case errors.As(err, &c):
+		return c, c.public
+	}
+	return nil, ""
+}
+
+// explain finds the cause of a request's failure and the words for the caller. ctx is the caller's own context: when it has
+// ended, that is why everything else failed.
+func explain(ctx context.Context, err error) (c *cause, public string) {
+	if ctx.Err() != nil {
+		return causeGone, causeGone.public
+	}
+	if c, public := known(err); c != nil {
+		return c, public
+	}
+	for _, row := range causeOf {
+		if errors.Is(err, row.err) {
+			return row.cause, row.cause.public
+		}
+	}
+	return causeInternal, causeInternal.public
+}
+
+// answer says to the caller, in the caller's own manner, why the request failed. It is the only place that does.
+func (p *Proxy) answer(x *exchange, err error) {
+	c, public := explain(x.in.Context(), err)
+	x.failure, x.err = c, err
+	if c == causeInternal {
+		p.log.Error("request failed", "err", err, "request_id", x.id)
+	}
+	if c == causeGone || x.w.started.Load() {
+		// Nobody listens, or the answer has begun and can only be cut off.
+		panic(http.ErrAbortHandler)
+	}
+	h := x.w.Header()
+	clear(h)
+	h.Set("X-Yt-Taskproxy-Error", c.reason)
+	h.Set("Cache-Control", "no-store")
+	switch c.status {
+	case http.StatusUnauthorized:
+		h.Set("Www-Authenticate", `OAuth realm="task proxy", Bearer realm="task proxy"`)
+	case http.StatusServiceUnavailable:
+		h.Set("Retry-After", retryAfter)
+	}
+	if x.grpc {
+		answerGRPC(x, c, public)
+		return
+	}
+	p.answerHTTP(x, c, public)
+}
+
+// oneLine keeps words of ours that quote the caller on one line whatever they quote.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, s)
+}

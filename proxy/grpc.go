@@ -1,0 +1,52 @@
+package proxy
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// isGRPC reports whether the caller speaks gRPC and expects failures as a grpc-status: by its content type, in all its
+// forms (application/grpc, application/grpc+proto, application/grpc-web).
+func isGRPC(h http.Header) bool {
+	const prefix = "application/grpc"
+	ct := h.Get("Content-Type")
+	if len(ct) < len(prefix) || !strings.EqualFold(ct[:len(prefix)], prefix) {
+		return false
+	}
+	rest := ct[len(prefix):]
+	return rest == "" || strings.ContainsRune("+-; ", rune(rest[0]))
+}
+
+// answerGRPC writes a "Trailers-Only" answer: status and message in the one block of headers that ends the stream (PROTOCOL-HTTP2,
+// section Responses). HTTP's own status is 200 as long as the other side speaks gRPC at all.
+func answerGRPC(x *exchange, c *cause, public string) {
+	x.grpcStatus = strconv.Itoa(c.grpc)
+	h := x.w.Header()
+	h.Set("Content-Type", "application/grpc")
+	h.Set("Grpc-Status", x.grpcStatus)
+	h.Set("Grpc-Message", grpcMessage(public+" (request "+x.id+")"))
+	x.w.WriteHeader(http.StatusOK)
+}
+
+// grpcMessage percent-encodes what the protocol wants encoded: everything but printable ASCII, and the percent sign.
+func grpcMessage(s string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		if c := s[i]; c >= ' ' && c <= '~' && c != '%' {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}
+
+// grpcStatusLabel bounds what a job can write into metrics and logs to the seventeen codes that exist.
+func grpcStatusLabel(s string) string {
+	if n, err := strconv.Atoi(s); err == nil && n >= 0 && n <= 16 && strconv.Itoa(n) == s {
+		return s
+	}
+	return "other"
+}

@@ -1,0 +1,247 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/net/http/httpguts"
+
+	"taskproxy/auth"
+	"taskproxy/discovery"
+	"taskproxy/ytclient"
+)
+
+// Defaults for fields of Config that are zero.
+const (
+	DefaultConnectTimeout = 2 * time.Second
+	DefaultIdleTimeout    = time.Hour
+)
+
+// Authorizer says who is calling and what they may have; *auth.Authorizer is one. Its errors are auth's sentinels: of
+// Authenticate ErrUnauthenticated and ErrUnavailable, of Authorize ErrDenied, ErrNoSuchOperation and ErrUnavailable. Safe
+// for concurrent use.
+type Authorizer interface {
+	Authenticate(ctx context.Context, credentials ytclient.Credentials) (auth.Identity, error)
+	Authorize(ctx context.Context, login, operationID string, permissions []ytclient.Permission) (auth.Decision, error)
+}
+
+// Config is what a Proxy needs to know. Bases, Table and, unless AuthDisabled, Authorizer are required.
+type Config struct {
+	Bases discovery.Bases
+	Table *Table
+
+	// Authorizer decides about callers; nil together with AuthDisabled only.
+	Authorizer Authorizer
+	// AuthDisabled lets everybody have everything and tells jobs no login. Credentials are stripped all the same.
+	AuthDisabled bool
+	// AuthCookieName is the cluster's login cookie: read as a credential, and never passed on to a job nor accepted from one.
+	// Empty: cookies are nobody's credential.
+	AuthCookieName string
+
+	// ConnectTimeout bounds one attempt to reach one endpoint. Zero: DefaultConnectTimeout.
+	ConnectTimeout time.Duration
+	// IdleTimeout ends a stream on which no byte moved in either direction for this long. Zero: DefaultIdleTimeout;
+	// negative: never.
+	IdleTimeout time.Duration
+
+	// TrustedProxies are the peers whose X-Forwarded-* headers are kept and extended. Everybody else's are replaced.
+	TrustedProxies []netip.Prefix
+	// PublicScheme is what jobs read in X-Forwarded-Proto: "http" or "https". Empty: that of the connection.
+	PublicScheme string
+	// LoginURL is where a browser's 401 page links to: http or https, absolute. Empty: no link.
+	LoginURL string
+	// ForwardCredentialsTo names users and operation aliases (with or without "*") whose services an admin trusts with
+	// callers' credentials. An alias belongs to whoever starts an operation with it first; a user is the safer choice.
+	ForwardCredentialsTo []string
+
+	// Logger gets what goes wrong; nil: nothing is logged.
+	Logger *slog.Logger
+	// AccessLog gets one line per request; nil: none.
+	AccessLog *slog.Logger
+	// Registerer gets the metrics; nil: they are kept but nobody reads them.
+	Registerer prometheus.Registerer
+}
+
+// Proxy is the http.Handler that carries requests to jobs. Make it with New and end it with Close. Safe for concurrent use.
+type Proxy struct {
+	cfg      Config
+	rules    rules
+	balancer *balancer
+	engine   *httputil.ReverseProxy
+	tunnels  tunnels
+	metrics  *metrics
+	log      *slog.Logger
+}
+
+// New checks cfg and builds a Proxy. It starts no goroutine and opens no connection. The error names every wrong field.
+func New(cfg Config) (*Proxy, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	if cfg.ConnectTimeout == 0 {
+		cfg.ConnectTimeout = DefaultConnectTimeout
+	}
+	if cfg.IdleTimeout == 0 {
+		cfg.IdleTimeout = DefaultIdleTimeout
+	}
+	p := &Proxy{cfg: cfg, rules: newRules(cfg), log: cfg.Logger}
+	if p.log == nil {
+		p.log = slog.New(slog.DiscardHandler)
+	}
+	aside := newSetAside()
+	m, err := newMetrics(cfg.Registerer, aside.count)
+	if err != nil {
+		return nil, fmt.Errorf("register the proxy's metrics: %w", err)
+	}
+	p.metrics = m
+	p.balancer = newBalancer(cfg.ConnectTimeout, aside, m)
+	p.engine = p.newEngine()
+	return p, nil
+}
+
+func (c *Config) check() error {
+	var errs []error
+	if c.Table == nil {
+		errs = append(errs, errors.New("field Table is nil: want a table from NewTable"))
+	}
+	if (c.Authorizer == nil) != c.AuthDisabled {
+		errs = append(errs, fmt.Errorf("field AuthDisabled is %t and Authorizer is nil: %t; want either an authorizer or AuthDisabled", c.AuthDisabled, c.Authorizer == nil))
+	}
+	if c.AuthCookieName != "" && !httpguts.ValidHeaderFieldName(c.AuthCookieName) {
+		errs = append(errs, fmt.Errorf("field AuthCookieName is %s: want a cookie's name, letters, digits and the like", quoted(c.AuthCookieName)))
+	}
+	if c.ConnectTimeout < 0 {
+		errs = append(errs, fmt.Errorf("field ConnectTimeout is %s: want a positive duration", c.ConnectTimeout))
+	}
+	switch c.PublicScheme {
+	case "", "http", "https":
+	default:
+		errs = append(errs, fmt.Errorf("field PublicScheme is %s: want \"http\", \"https\" or nothing", quoted(c.PublicScheme)))
+	}
+	if c.LoginURL != "" {
+		if u, err := url.Parse(c.LoginURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			errs = append(errs, fmt.Errorf("field LoginURL is %s: want an absolute http or https URL", quoted(c.LoginURL)))
+		}
+	}
+	for _, name := range c.ForwardCredentialsTo {
+		if strings.TrimPrefix(name, "*") == "" {
+			errs = append(errs, fmt.Errorf("field ForwardCredentialsTo has %s: want a user or an operation alias", quoted(name)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ServeHTTP answers one request. It panics with http.ErrAbortHandler when an answer that has begun cannot be finished, as
+// handlers of net/http do.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := p.begin(w, r)
+	defer p.end(x)
+	if err := p.walk(x); err != nil {
+		p.answer(x, err)
+	}
+	x.finished = true
+}
+
+// walk is the way of a request. Each step decides one thing, once, and what follows uses the decision. Who the caller is
+// comes before what exists: without valid credentials the answer is 401 whatever the name. The one exception is the
+// proxy's own page, which is the same text for everybody.
+func (p *Proxy) walk(x *exchange) error {
+	if err := refuse(x.in); err != nil {
+		return err
+	}
+	name := readName(p.cfg.Bases, x.in)
+	if name.home() && !x.grpc {
+		return p.home(x)
+	}
+	if err := p.identify(x); err != nil {
+		return err
+	}
+	snapshot := p.cfg.Table.Load()
+	service, err := name.resolve(snapshot)
+	if err != nil {
+		return err
+	}
+	x.service, x.shared = service, name.shared()
+	if err := p.authorize(x); err != nil {
+		return err
+	}
+	return p.forward(x)
+}
+
+// refuse turns away what net/http lets through but nobody can forward faithfully. The job would read another request than
+// the one that was judged.
+func refuse(r *http.Request) error {
+	switch {
+	case r.Method == http.MethodConnect:
+		return fail(causeBadTarget, "method CONNECT is not served")
+	case strings.Contains(r.RequestURI, "#"):
+		return fail(causeBadTarget, "the request target has a fragment (#): a client keeps that to itself")
+	case r.URL.Opaque != "" || r.ProtoMajor >= 2 && !strings.HasPrefix(r.RequestURI, "/"):
+		return fail(causeBadTarget, "the request target is not a path: it must begin with a slash")
+	case r.URL.User != nil:
+		return fail(causeBadTarget, "the request target has a user name or password")
+	case r.URL.Path != "" && r.URL.Path[0] != '/', r.URL.Path == "" && r.URL.Host == "":
+		return fail(causeBadTarget, "the request target is not a path: it must begin with a slash")
+	case r.URL.Host != "" && r.URL.Host != r.Host:
+		return fail(causeBadHost, "the request target and the Host header name different hosts")
+	case r.Host == "" && r.Header[HeaderID] == nil:
+		return fail(causeBadHost, "the request has no host: send a Host header or %s", HeaderID)
+	}
+	// HTTP/2 leaves a Host header in place beside :authority (RFC 9113, section 8.3.1: they must not differ).
+	for _, host := range r.Header["Host"] {
+		if !strings.EqualFold(host, r.Host) {
+			return fail(causeBadHost, ":authority and the host header name different hosts")
+		}
+	}
+	return nil
+}
+
+// identify asks who is calling.
+func (p *Proxy) identify(x *exchange) error {
+	if p.cfg.AuthDisabled {
+		return nil
+	}
+	presented, err := auth.FromRequest(x.in, p.cfg.AuthCookieName)
+	if err != nil {
+		return err
+	}
+	identity, err := p.cfg.Authorizer.Authenticate(x.in.Context(), presented.Credentials)
+	if err != nil {
+		return fmt.Errorf("authenticate: %w", err)
+	}
+	if identity.Login == "" || !httpguts.ValidHeaderFieldValue(identity.Login) {
+		return &Error{cause: causeRefused, Err: fmt.Errorf("the cluster named the caller %s, which is no login", quoted(identity.Login))}
+	}
+	x.login, x.source, x.cached = identity.Login, presented.Source, identity.Cached
+	return nil
+}
+
+// authorize asks whether the caller may have the service that was resolved.
+func (p *Proxy) authorize(x *exchange) error {
+	if p.cfg.AuthDisabled {
+		return nil
+	}
+	decision, err := p.cfg.Authorizer.Authorize(x.in.Context(), x.login, x.service.OperationID, x.service.Permissions)
+	if err != nil {
+		return fmt.Errorf("authorize: %w", err)
+	}
+	x.cached = x.cached && decision.Cached
+	x.authorized = true
+	return nil
+}
+
+// Close closes idle connections to jobs and ends the tunnels; later upgrades are refused. Requests that are under way go
+// on: ending them is the server's business. It may be called more than once.
+func (p *Proxy) Close() {
+	p.tunnels.close()
+	p.balancer.closeIdle()
+}

@@ -1,0 +1,264 @@
+package proxy
+
+import (
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"taskproxy/auth"
+	"taskproxy/discovery"
+)
+
+// UserHeader tells a job who is calling. It is information, not proof: whoever can dial the node can send it.
+const UserHeader = "X-Yt-Taskproxy-User"
+
+// rules say what crosses the proxy. They are fixed when the Proxy is made.
+type rules struct {
+	bases   discovery.Bases
+	cookie  string // the cluster's login cookie; empty: none
+	trusted []netip.Prefix
+	scheme  string          // what jobs read as X-Forwarded-Proto; empty: the connection's
+	trusts  map[string]bool // users and aliases that may see credentials; nil: none
+}
+
+func newRules(cfg Config) rules {
+	ru := rules{bases: cfg.Bases, cookie: cfg.AuthCookieName, trusted: cfg.TrustedProxies, scheme: cfg.PublicScheme}
+	for _, name := range cfg.ForwardCredentialsTo {
+		if ru.trusts == nil {
+			ru.trusts = make(map[string]bool)
+		}
+		ru.trusts[strings.TrimPrefix(name, "*")] = true
+	}
+	return ru
+}
+
+// isCookie reports the cluster cookie's name. Case is ignored: some readers of cookies ignore it too.
+func (ru *rules) isCookie(name string) bool {
+	return ru.cookie != "" && strings.EqualFold(name, ru.cookie)
+}
+
+// confides reports whether an admin trusts the operation behind s with its callers' credentials.
+func (ru *rules) confides(s *discovery.Service) bool {
+	if ru.trusts == nil {
+		return false
+	}
+	alias, ok := strings.CutPrefix(s.Alias, "*")
+	return ru.trusts[s.User] || ok && ru.trusts[alias]
+}
+
+// rewrite makes out what the job may see of x.in. httputil.ReverseProxy (and nobody else) has cloned it and has removed
+// what belongs to the connection; that comes first, so that no caller can name a header of ours in Connection and have it
+// removed, and what we set comes last.
+func (ru *rules) rewrite(out *http.Request, x *exchange) {
+	in := x.in
+	trusted := ru.isTrusted(in.RemoteAddr)
+	confides := ru.confides(x.service)
+	x.confides = confides
+	for name := range out.Header {
+		if drops(name, confides, trusted) {
+			delete(out.Header, name)
+		}
+	}
+	if !confides {
+		ru.stripCredentials(out.Header, x.source)
+	}
+	if !x.websocket {
+		delete(out.Header, "Connection")
+		delete(out.Header, "Upgrade")
+	}
+	out.Trailer = passingTrailers(in, confides)
+	if len(out.Trailer) > 0 {
+		out.ContentLength = -1 // HTTP/1.1 has trailers in chunked bodies only
+	}
+	ru.rewriteURL(out.URL, in.URL)
+
+	h := out.Header
+	ru.setForwarded(h, in, trusted)
+	h["X-Request-Id"] = []string{x.id}
+	if x.login != "" {
+		h[UserHeader] = []string{x.login}
+	}
+}
+
+// drops reports headers and trailers that never reach a job, by name, in every spelling that a CGI-like environment would
+// read as that name.
+func drops(name string, confides, trustedPeer bool) bool {
+	switch name[0] | 0x20 {
+	case 'x', 'f', 'h': // the names below begin with nothing else
+	default:
+		return false
+	}
+	switch {
+	case hasFoldedPrefix(name, "x-yt-taskproxy-"), isFolded(name, "http2-settings"):
+		return true
+	case hasFoldedPrefix(name, "x-yt-"), hasFoldedPrefix(name, "x-ya-"), isFolded(name, "x-csrf-token"):
+		return !confides
+	case hasFoldedPrefix(name, "x-forwarded-"), isFolded(name, "x-real-ip"), isFolded(name, "forwarded"):
+		return !trustedPeer || strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-") != ""
+	case isFolded(name, "x-request-id"):
+		return true
+	}
+	return false
+}
+
+// stripCredentials removes what a job could use to act as the caller, and nothing else. A Bearer token is the service's own
+// business if the caller was identified by something else that came first.
+func (ru *rules) stripCredentials(h http.Header, source auth.Source) {
+	keepBearer := source == auth.SourceExplicit || source == auth.SourceSameOriginCookie
+	if values, ok := h["Authorization"]; ok {
+		replace(h, "Authorization", edit(values, func(v string) (string, bool) {
+			return v, !isClusterScheme(v, keepBearer)
+		}))
+	}
+	if values, ok := h["Cookie"]; ok && ru.cookie != "" {
+		replace(h, "Cookie", edit(values, ru.stripCookie))
+	}
+}
+
+func replace(h http.Header, name string, values []string) {
+	if len(values) == 0 {
+		delete(h, name)
+		return
+	}
+	h[name] = values
+}
+
+// isClusterScheme reports an Authorization value that means something to the cluster or to the network around it. The
+// scheme ends where its letters end, as for auth.FromRequest: "OAuth", a tab and a token is still a token.
+func isClusterScheme(v string, keepBearer bool) bool {
+	v = trimSpace(v)
+	end := strings.IndexFunc(v, func(r rune) bool { return !httpguts.IsTokenRune(r) })
+	if end < 0 {
+		end = len(v)
+	}
+	switch scheme := v[:end]; {
+	case strings.EqualFold(scheme, "OAuth"), strings.EqualFold(scheme, "Negotiate"), strings.EqualFold(scheme, "NTLM"):
+		return true
+	case strings.EqualFold(scheme, "Bearer"):
+		return !keepBearer
+	}
+	return false
+}
+
+// passingTrailers announces the request trailers that may pass; their values come with the body's end (requestBody). A
+// chunked HTTP/1.1 body can bring some that nobody announced: an empty map makes room for them.
+func passingTrailers(in *http.Request, confides bool) http.Header {
+	if in.Trailer == nil && (in.ContentLength >= 0 || in.ProtoMajor != 1) {
+		return nil
+	}
+	passing := make(http.Header, len(in.Trailer))
+	for name := range in.Trailer {
+		if trailerPasses(name, confides) {
+			passing[name] = nil
+		}
+	}
+	return passing
+}
+
+// trailerPasses refuses everything that is dropped as a header, cookies, and what RFC 9110, section 6.5.1 forbids in
+// trailers: framing, routing and credentials.
+func trailerPasses(name string, confides bool) bool {
+	return name != "" && httpguts.ValidTrailerHeader(name) && name != "Cookie" && !drops(name, confides, false)
+}
+
+// rewriteURL keeps path and query byte for byte. net/url would re-encode a path with bytes that it does not like, and decode
+// %2F on the way; httputil.ReverseProxy rewrites queries that it cannot parse. Only bytes that no URI may contain are
+// percent-encoded, which also keeps a space in an HTTP/2 :path out of an HTTP/1.1 request line. The URL's host is the
+// balancer's to set.
+func (ru *rules) rewriteURL(out, in *url.URL) {
+	out.Scheme, out.User, out.Opaque, out.Fragment, out.RawFragment = "http", nil, "", "", ""
+	out.Path, out.RawPath = in.Path, in.RawPath
+	if in.RawPath != "" {
+		out.RawPath = escapeForbidden(in.RawPath)
+	}
+	out.RawQuery, out.ForceQuery = escapeForbidden(in.RawQuery), in.ForceQuery
+}
+
+// escapeForbidden percent-encodes what RFC 3986 has no place for. Square brackets stay: browsers send them raw in queries,
+// every server reads them, and net/url lets them pass.
+func escapeForbidden(s string) string {
+	clean := 0
+	for clean < len(s) && !isForbidden(s[clean]) {
+		clean++
+	}
+	if clean == len(s) {
+		return s
+	}
+	const hex = "0123456789ABCDEF"
+	b := make([]byte, 0, len(s)+16)
+	for i := range len(s) {
+		if c := s[i]; isForbidden(c) {
+			b = append(b, '%', hex[c>>4], hex[c&15])
+		} else {
+			b = append(b, c)
+		}
+	}
+	return string(b)
+}
+
+func isForbidden(c byte) bool {
+	return c <= ' ' || c >= 0x7f || strings.IndexByte("\"<>\\^`{|}", c) >= 0
+}
+
+// setForwarded tells the job how it was reached. What the peer says about that counts only if an admin trusts the peer.
+func (ru *rules) setForwarded(h http.Header, in *http.Request, trusted bool) {
+	proto, host, peer := ru.scheme, in.Host, peerAddr(in.RemoteAddr)
+	if proto == "" {
+		proto = "http"
+		if in.TLS != nil {
+			proto = "https"
+		}
+	}
+	forwardedFor := ""
+	if peer.IsValid() {
+		forwardedFor = peer.String()
+	}
+	if trusted {
+		if prior := strings.Join(in.Header["X-Forwarded-For"], ", "); prior != "" {
+			forwardedFor = prior + ", " + forwardedFor
+		}
+		if p := in.Header.Get("X-Forwarded-Proto"); p == "http" || p == "https" {
+			proto = p
+		}
+		if f := in.Header.Get("X-Forwarded-Host"); f != "" {
+			host = f
+		}
+	}
+	setOrDelete(h, "X-Forwarded-For", forwardedFor)
+	setOrDelete(h, "X-Forwarded-Host", host)
+	setOrDelete(h, "X-Forwarded-Proto", proto)
+}
+
+func setOrDelete(h http.Header, name, value string) {
+	if value == "" {
+		delete(h, name)
+		return
+	}
+	h[name] = []string{value}
+}
+
+// isTrusted reports whether the peer of a connection may say whom it speaks for.
+func (ru *rules) isTrusted(remote string) bool {
+	if len(ru.trusted) == 0 {
+		return false
+	}
+	peer := peerAddr(remote)
+	for _, prefix := range ru.trusted {
+		if prefix.Contains(peer) {
+			return true
+		}
+	}
+	return false
+}
+
+// peerAddr is the IP address of a connection's other end; IPv4 in its plain form, no zone. Invalid for anything else.
+func peerAddr(remote string) netip.Addr {
+	ap, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return ap.Addr().Unmap().WithZone("")
+}

@@ -1,0 +1,310 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"sync"
+	"syscall"
+
+	"golang.org/x/net/http/httpguts"
+)
+
+// errSwitched is not a failure: the job agreed to change the protocol, and the exchange goes on as a tunnel.
+var errSwitched = errors.New("switched to a tunnel")
+
+// upgraded is the job's end of a tunnel before the caller's end is there.
+type upgraded struct {
+	conn   net.Conn
+	reader *bufio.Reader // may hold bytes that came with the 101
+	header http.Header   // of the 101
+}
+
+// handshake is an attempt (balance.go) at a WebSocket handshake. On a connection of its own it writes the request, which
+// is rewritten like every other, and reads the answer. A 101 ends in errSwitched with x.upgraded set; any other answer is an
+// ordinary one.
+func (b *balancer) handshake(ctx context.Context, x *exchange, req *http.Request, sent *sentBytes) (*http.Response, error) {
+	conn, err := b.dialer.DialContext(ctx, "tcp", req.URL.Host)
+	if err != nil {
+		return nil, err
+	}
+	sent.gotConn(httptrace.GotConnInfo{Conn: conn})
+	// A caller that leaves, or whoever ends the stream, ends the waiting.
+	release := context.AfterFunc(ctx, func() { conn.Close() })
+	res, err := x.shakeHands(ctx, req, conn)
+	if err == nil {
+		res.Body = &connBody{ReadCloser: res.Body, conn: conn, release: release}
+		return res, nil
+	}
+	if errors.Is(err, errSwitched) && release() {
+		return nil, err
+	}
+	release()
+	conn.Close()
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	return nil, err
+}
+
+func (x *exchange) shakeHands(ctx context.Context, req *http.Request, conn net.Conn) (*http.Response, error) {
+	if err := req.Write(conn); err != nil {
+		return nil, err
+	}
+	limited := &io.LimitedReader{R: conn, N: maxAnswerHeader}
+	reader := bufio.NewReader(limited)
+	if _, err := reader.Peek(1); err != nil {
+		return nil, err // as it is: the connection broke before an answer began
+	}
+	res, err := readAnswer(ctx, reader, req)
+	if err != nil {
+		return nil, &Error{cause: causeBroken, Err: fmt.Errorf("read the answer to a handshake: %w", err)}
+	}
+	limited.N = 1<<63 - 1
+	x.idle.touch()
+	if res.StatusCode != http.StatusSwitchingProtocols {
+		removeHopByHop(res.Header)
+		return res, nil
+	}
+	if !httpguts.HeaderValuesContainsToken(res.Header["Connection"], "upgrade") ||
+		!httpguts.HeaderValuesContainsToken(res.Header["Upgrade"], "websocket") || len(res.Header["Sec-Websocket-Accept"]) != 1 {
+		return nil, &Error{cause: causeBadAnswer, Err: errors.New("101 Switching Protocols that does not confirm a WebSocket")}
+	}
+	removeHopByHop(res.Header)
+	// What follows is a tunnel; a length has no meaning there.
+	delete(res.Header, "Content-Length")
+	if counted, ok := conn.(*countedConn); ok {
+		conn = counted.Conn // nothing is retried any more, and a plain TCP connection has halves to close
+	}
+	x.upgraded = &upgraded{conn: conn, reader: reader, header: res.Header}
+	return nil, errSwitched
+}
+
+// readAnswer reads up to the first answer that is not 1xx; these go to ReverseProxy's hook like those of http.Transport.
+// Their number is bounded by the size of all the headers.
+func readAnswer(ctx context.Context, reader *bufio.Reader, req *http.Request) (*http.Response, error) {
+	trace := httptrace.ContextClientTrace(ctx)
+	for {
+		res, err := http.ReadResponse(reader, req)
+		if err != nil {
+			return nil, err
+		}
+		if res.StatusCode < 100 || res.StatusCode >= 200 || res.StatusCode == http.StatusSwitchingProtocols {
+			return res, nil
+		}
+		if trace != nil && trace.Got1xxResponse != nil {
+			if err := trace.Got1xxResponse(res.StatusCode, textproto.MIMEHeader(res.Header)); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// removeHopByHop does for answers that we read ourselves what ReverseProxy does for the others.
+func removeHopByHop(h http.Header) {
+	for _, list := range h["Connection"] {
+		for name := range bytes.SplitSeq([]byte(list), []byte{','}) {
+			h.Del(trimSpace(string(name)))
+		}
+	}
+	for _, name := range []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Te", "Trailer", "Transfer-Encoding", "Upgrade"} {
+		delete(h, name)
+	}
+}
+
+// connBody closes the connection with the body.
+type connBody struct {
+	io.ReadCloser
+	conn    net.Conn
+	release func() bool
+}
+
+func (b *connBody) Close() error {
+	b.release()
+	return errors.Join(b.ReadCloser.Close(), b.conn.Close())
+}
+
+// tunnels are the open tunnels, which Close ends.
+type tunnels struct {
+	mu     sync.Mutex
+	closed bool
+	open   map[*exchange]struct{}
+}
+
+func (t *tunnels) add(x *exchange) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return false
+	}
+	if t.open == nil {
+		t.open = make(map[*exchange]struct{})
+	}
+	t.open[x] = struct{}{}
+	return true
+}
+
+func (t *tunnels) remove(x *exchange) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.open, x)
+}
+
+func (t *tunnels) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	for x := range t.open {
+		x.cancel(causeClosing)
+	}
+}
+
+// tunnel takes over the caller's connection, passes the job's 101 on, and copies both ways until both sides are done, one
+// fails, or ctx ends.
+func (p *Proxy) tunnel(ctx context.Context, x *exchange) error {
+	job := x.upgraded
+	defer job.conn.Close()
+	if !p.tunnels.add(x) {
+		return causeClosing
+	}
+	defer p.tunnels.remove(x)
+	client, buffered, err := x.w.Hijack()
+	if err != nil {
+		return &Error{cause: causeInternal, Err: fmt.Errorf("take over the caller's connection: %w", err)}
+	}
+	defer client.Close()
+	defer context.AfterFunc(ctx, func() {
+		client.Close()
+		job.conn.Close()
+	})()
+	x.w.status = http.StatusSwitchingProtocols
+
+	p.rules.cleanAnswer(job.header, x)
+	early, err := drain(buffered.Reader)
+	if err == nil {
+		_, err = client.Write(switching(job.header, x.id))
+	}
+	if err == nil {
+		_, err = job.conn.Write(early) // what the caller sent with the handshake
+		x.bytesIn.Add(int64(len(early)))
+	}
+	if err == nil {
+		early, _ = drain(job.reader)
+		_, err = client.Write(early)
+		x.bytesOut.Add(int64(len(early)))
+	}
+	if err == nil {
+		x.idle.touch()
+		pump(x, client, job.conn, p.engine.BufferPool.(*bufferPool))
+	}
+	p.closeTunnel(ctx, x, err)
+	return nil
+}
+
+// closeTunnel notes why a tunnel ended, if for another reason than that its ends were done.
+func (p *Proxy) closeTunnel(ctx context.Context, x *exchange, err error) {
+	if ctx.Err() != nil {
+		x.err = context.Cause(ctx)
+		x.failure, _ = known(x.err)
+		return
+	}
+	x.err = err
+}
+
+// drain takes what a reader has buffered, without reading on.
+func drain(r *bufio.Reader) ([]byte, error) {
+	b, err := r.Peek(r.Buffered())
+	return bytes.Clone(b), err
+}
+
+// switching is the 101 for the caller.
+func switching(h http.Header, id string) []byte {
+	h["Connection"], h["Upgrade"], h["X-Request-Id"] = []string{"Upgrade"}, []string{"websocket"}, []string{id}
+	var b bytes.Buffer
+	b.WriteString("HTTP/1.1 101 Switching Protocols\r\n")
+	_ = h.Write(&b) // a bytes.Buffer takes everything; line breaks in values become spaces
+	b.WriteString("\r\n")
+	return b.Bytes()
+}
+
+// pump copies both ways until both directions have ended.
+func pump(x *exchange, client, job net.Conn, buffers *bufferPool) {
+	var wg sync.WaitGroup
+	wg.Go(func() { copyHalf(x, job, client, &x.bytesIn, buffers) })
+	copyHalf(x, client, job, &x.bytesOut, buffers)
+	wg.Wait()
+}
+
+// copyHalf copies one direction. At its end it closes the other side's half, so that what still comes back may come; when
+// it fails it closes everything. It holds a buffer only while bytes are there: most tunnels are silent most of the time.
+func copyHalf(x *exchange, dst, src net.Conn, count interface{ Add(int64) int64 }, buffers *bufferPool) {
+	wait := newWaiter(src)
+	for {
+		if err := wait.readable(); err != nil {
+			dst.Close()
+			src.Close()
+			return
+		}
+		n, err := copyOnce(dst, src, buffers)
+		if n > 0 {
+			count.Add(int64(n))
+			x.idle.touch()
+		}
+		switch {
+		case err == io.EOF:
+			if half, ok := dst.(interface{ CloseWrite() error }); !ok || half.CloseWrite() != nil {
+				dst.Close()
+				src.Close()
+			}
+			return
+		case err != nil:
+			dst.Close()
+			src.Close()
+			return
+		}
+	}
+}
+
+// copyOnce moves what one read gives.
+func copyOnce(dst io.Writer, src io.Reader, buffers *bufferPool) (int, error) {
+	buf := buffers.Get()
+	defer buffers.Put(buf)
+	n, err := src.Read(buf)
+	if n > 0 {
+		if _, werr := dst.Write(buf[:n]); werr != nil {
+			return 0, werr
+		}
+	}
+	return n, err
+}
+
+// waiter waits until a connection has something to read, without holding a buffer for it.
+type waiter struct {
+	raw  syscall.RawConn // nil: cannot wait that way, for example under TLS; then the read itself waits
+	peek func(fd uintptr) bool
+}
+
+func newWaiter(c net.Conn) *waiter {
+	w := new(waiter)
+	if sc, ok := c.(syscall.Conn); ok {
+		if raw, err := sc.SyscallConn(); err == nil {
+			w.raw, w.peek = raw, newPeek()
+		}
+	}
+	return w
+}
+
+// readable returns when a read would not block, or would fail.
+func (w *waiter) readable() error {
+	if w.raw == nil || w.peek == nil {
+		return nil
+	}
+	return w.raw.Read(w.peek)
+}

@@ -1,0 +1,73 @@
+package proxy
+
+import (
+	"bufio"
+	"net"
+	"net/http"
+	"sync/atomic"
+)
+
+// responseWriter is the caller's end of an exchange. It sees everything that goes out, also the 1xx answers that
+// httputil.ReverseProxy sends without asking anybody, and counts.
+type responseWriter struct {
+	http.ResponseWriter
+	x       *exchange
+	rules   *rules
+	status  int         // final status; 0 until there is one
+	started atomic.Bool // the final status was sent, or the connection is no longer HTTP
+}
+
+// WriteHeader sends a status. A 1xx is always the job's, since we write none, and is cleaned here.
+func (w *responseWriter) WriteHeader(status int) {
+	h := w.Header()
+	if status >= 100 && status < 200 {
+		if status == http.StatusSwitchingProtocols {
+			// Over HTTP/2 a job's 101 arrives as just another 1xx, and net/http would let it out.
+			w.x.cancel(&Error{cause: causeBadAnswer, Err: errUnaskedUpgrade})
+			return
+		}
+		w.rules.cleanAnswer(h, w.x)
+		w.ResponseWriter.WriteHeader(status)
+		return
+	}
+	if w.started.Swap(true) {
+		return
+	}
+	w.status = status
+	h["X-Request-Id"] = []string{w.x.id}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write sends a part of the body.
+func (w *responseWriter) Write(b []byte) (int, error) {
+	if !w.started.Load() {
+		w.WriteHeader(http.StatusOK)
+	}
+	n, err := w.ResponseWriter.Write(b)
+	w.x.bytesOut.Add(int64(n))
+	w.x.idle.touch()
+	return n, err
+}
+
+// FlushError sends what is buffered; http.ResponseController calls it.
+func (w *responseWriter) FlushError() error {
+	if !w.started.Load() {
+		w.WriteHeader(http.StatusOK)
+	}
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// Flush is FlushError for callers that ask for an http.Flusher.
+func (w *responseWriter) Flush() { _ = w.FlushError() }
+
+// Hijack hands the connection over; from then on its bytes are the tunnel's to count.
+func (w *responseWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err == nil {
+		w.started.Store(true)
+	}
+	return conn, rw, err
+}
+
+// Unwrap lets http.ResponseController reach deadlines and full duplex.
+func (w *responseWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
