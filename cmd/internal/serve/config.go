@@ -1,0 +1,222 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"taskproxy/discovery"
+	"taskproxy/ytclient"
+)
+
+// Config is what the flags and variables say. ParseConfig fills it; the comment of a field names its flag.
+type Config struct {
+	YTProxy     string          // --yt-proxy
+	YTTokenPath string          // --yt-token-path
+	YTCA        []byte          // --yt-ca-file, its content
+	Bases       discovery.Bases // --base-domain
+
+	Listen      string // --listen
+	AdminListen string // --admin-listen
+
+	TablePath         string        // --table-path, or --dir-path and "/services"
+	DiscoveryPeriod   time.Duration // --discovery-period
+	Concurrency       int           // --discovery-concurrency
+	JobsRefreshPeriod time.Duration // --jobs-refresh-period
+	StaleLimit        time.Duration // --stale-limit
+
+	AuthEnabled          bool           // --auth-enabled
+	AuthCookieName       string         // --auth-cookie-name
+	AuthStaleLimit       time.Duration  // --auth-stale-limit
+	LoginURL             string         // --login-url
+	ForwardCredentialsTo []string       // --forward-credentials-to
+	TrustedProxies       []netip.Prefix // --trusted-proxies
+	PublicScheme         string         // --public-scheme
+	AdminHosts           []string       // --admin-hosts
+
+	ConnectTimeout  time.Duration // --connect-timeout
+	IdleTimeout     time.Duration // --idle-timeout; 0: never
+	StartupTimeout  time.Duration // --startup-timeout
+	ShutdownDelay   time.Duration // --shutdown-delay
+	ShutdownTimeout time.Duration // --shutdown-timeout
+
+	LogFormat string     // --log-format
+	LogLevel  slog.Level // --log-level
+}
+
+// UsageError is everything that is wrong with a configuration, a line each. The process must exit with 2.
+type UsageError struct{ Problems []string }
+
+// Error lists all problems.
+func (e *UsageError) Error() string {
+	return "wrong configuration:\n  " + strings.Join(e.Problems, "\n  ")
+}
+
+// ErrHelp says that help was asked for and printed.
+var ErrHelp = errors.New("help was asked for")
+
+// ParseConfig reads the flags in args (without the program's name), then, for flags not given, the variables
+// TASK_PROXY_<FLAG>. It reports every problem at once, in a *UsageError. For --help it prints the flags to out and returns
+// ErrHelp.
+func ParseConfig(args []string, getenv func(string) string, out io.Writer) (Config, error) {
+	var c Config
+	dir, table := "", ""
+	s := newSettings()
+	s.text("yt-proxy", "", "the cluster's HTTP proxy, `[scheme://]host[:port]`; required", func(v string) error {
+		c.YTProxy = v
+		return ytclient.CheckProxy(v)
+	})
+	s.text("yt-token-path", "", "the `file` with the robot's token, or a directory with just that file; read again when it changes; required",
+		func(v string) error { c.YTTokenPath = v; return nil })
+	s.text("yt-ca-file", "", "a `file` of PEM certificates to trust towards the cluster besides the system's; empty: only the system's",
+		func(v string) (err error) {
+			if v != "" {
+				c.YTCA, err = os.ReadFile(v)
+			}
+			return err
+		})
+	s.text("base-domain", "", "the `domain` under which services get their addresses, <id>.<domain>; several separated by commas, the first is published; required",
+		func(v string) (err error) {
+			if v != "" {
+				c.Bases, err = discovery.NewBases(splitList(v)...)
+			}
+			return err
+		})
+	s.text("listen", ":8080", "the public `address`, HTTP/1.1 and h2c; port 0: any free one", setAddress(&c.Listen))
+	s.text("admin-listen", ":9102", "the `address` of /healthz, /readyz and /metrics", setAddress(&c.AdminListen))
+	s.text("admin-hosts", "", "`names`, separated by commas, by which the admin listener may be called besides IP addresses and localhost",
+		func(v string) error { c.AdminHosts = splitList(v); return nil })
+	s.text("dir-path", "//sys/task_proxies", "the Cypress `directory` of the services table", func(v string) error {
+		dir = v
+		return ytclient.CheckPath(v)
+	})
+	s.text("table-path", "", "the `path` of the services table; empty: \"services\" in --dir-path", func(v string) error {
+		table = v
+		if v == "" {
+			return nil
+		}
+		return ytclient.CheckPath(v)
+	})
+	s.duration("discovery-period", 10*time.Second, time.Second/10, "time between two discovery cycles", &c.DiscoveryPeriod)
+	s.number("discovery-concurrency", 16, 1, 1000, "calls that discovery has under way at most", &c.Concurrency)
+	s.duration("jobs-refresh-period", time.Minute, time.Second, "time after which an operation's jobs are listed again although nothing seems to have changed", &c.JobsRefreshPeriod)
+	s.duration("stale-limit", 10*time.Minute, time.Second, "how long endpoints are kept while the cluster cannot be asked about them", &c.StaleLimit)
+	s.flag("auth-enabled", true, "check who calls and what they may read; false lets everybody in", &c.AuthEnabled)
+	s.text("auth-cookie-name", "YTCypressCookie", "the `name` of the cookie that identifies a caller to the cluster", func(v string) error {
+		c.AuthCookieName = v
+		return checkCookieName(v)
+	})
+	s.duration("auth-stale-limit", 10*time.Minute, time.Second, "how long a yes counts while the cluster cannot be asked", &c.AuthStaleLimit)
+	s.text("login-url", "", "`URL` of the page where a browser logs in to the cluster; empty: no link is shown", func(v string) error {
+		c.LoginURL = v
+		return checkLoginURL(v)
+	})
+	s.text("forward-credentials-to", "", "`users and aliases` (with their *), separated by commas, whose operations get the caller's credentials passed on; empty: nobody's",
+		func(v string) error { c.ForwardCredentialsTo = splitList(v); return nil })
+	s.text("trusted-proxies", "", "`CIDRs`, separated by commas, of proxies in front of this one whose X-Forwarded-* headers are kept; empty: none",
+		func(v string) (err error) { c.TrustedProxies, err = parsePrefixes(v); return err })
+	s.text("public-scheme", "", "`http or https`, as callers see it when TLS ends at a proxy in front; empty: what this one sees", func(v string) error {
+		c.PublicScheme = v
+		return oneOf(v, "", "http", "https")
+	})
+	s.duration("connect-timeout", 2*time.Second, time.Millisecond, "time for connecting to a job", &c.ConnectTimeout)
+	s.duration("idle-timeout", time.Hour, 0, "time without a byte in either direction after which a stream ends; 0: never", &c.IdleTimeout)
+	s.duration("startup-timeout", 30*time.Second, 0, "how long to wait at the start for a cluster that does not answer", &c.StartupTimeout)
+	s.duration("shutdown-delay", 5*time.Second, 0, "time between not being ready and refusing connections, for balancers to notice", &c.ShutdownDelay)
+	s.duration("shutdown-timeout", 30*time.Second, 0, "time that requests under way get to finish at the end", &c.ShutdownTimeout)
+	s.text("log-format", "auto", "`json, text or auto` (text on a terminal)", func(v string) error {
+		c.LogFormat = v
+		return oneOf(v, "json", "text", "auto")
+	})
+	s.text("log-level", "info", "the least `level` to log: debug, info, warn or error", func(v string) error {
+		if err := oneOf(strings.ToLower(v), "debug", "info", "warn", "error"); err != nil {
+			return err
+		}
+		return c.LogLevel.UnmarshalText([]byte(v))
+	})
+
+	if err := s.parse(args, getenv, out); err != nil {
+		return Config{}, err
+	}
+	c.TablePath = dir + "/services"
+	if table != "" {
+		c.TablePath = table
+	}
+	s.require("yt-proxy", c.YTProxy != "")
+	s.require("yt-token-path", c.YTTokenPath != "")
+	s.require("base-domain", c.Bases.Primary() != "")
+	if len(s.problems) > 0 {
+		return Config{}, &UsageError{Problems: s.problems}
+	}
+	return c, nil
+}
+
+func setAddress(dst *string) func(string) error {
+	return func(v string) error {
+		*dst = v
+		_, port, err := net.SplitHostPort(v)
+		if err != nil {
+			return fmt.Errorf("%q is no address like :8080 or 127.0.0.1:8080", v)
+		}
+		if _, err := net.LookupPort("tcp", port); err != nil {
+			return fmt.Errorf("%q has no port between 0 and 65535", v)
+		}
+		return nil
+	}
+}
+
+// splitList splits at commas; white space around an item and empty items are dropped.
+func splitList(v string) (items []string) {
+	for item := range strings.SplitSeq(v, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			items = append(items, item)
+		}
+	}
+	return items
+}
+
+func parsePrefixes(v string) (prefixes []netip.Prefix, err error) {
+	for _, item := range splitList(v) {
+		p, err := netip.ParsePrefix(item)
+		if err != nil {
+			return nil, fmt.Errorf("%q is no CIDR like 10.0.0.0/8 or fd00::/8", item)
+		}
+		prefixes = append(prefixes, p.Masked())
+	}
+	return prefixes, nil
+}
+
+func oneOf(v string, allowed ...string) error {
+	for _, a := range allowed {
+		if v == a {
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is none of %s", v, strings.TrimPrefix(strings.Join(allowed, ", "), ", "))
+}
+
+func checkCookieName(v string) error {
+	if v == "" || (&http.Cookie{Name: v, Value: "x"}).Valid() != nil {
+		return fmt.Errorf("%q is no name of a cookie", v)
+	}
+	return nil
+}
+
+func checkLoginURL(v string) error {
+	if v == "" {
+		return nil
+	}
+	u, err := url.Parse(v)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return fmt.Errorf("%q is no absolute http or https URL", v)
+	}
+	return nil
+}

@@ -1,0 +1,192 @@
+package serve
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func env(vars map[string]string) func(string) string {
+	return func(k string) string { return vars[k] }
+}
+
+var good = []string{"--yt-proxy=localhost:80", "--yt-token-path=/t", "--base-domain=tp.example.net"}
+
+func TestParseConfigDefaults(t *testing.T) {
+	t.Parallel()
+	c, err := ParseConfig(good, env(nil), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Listen != ":8080" || c.AdminListen != ":9102" || c.TablePath != "//sys/task_proxies/services" ||
+		c.DiscoveryPeriod != 10*time.Second || c.Concurrency != 16 || !c.AuthEnabled || c.AuthCookieName != "YTCypressCookie" ||
+		c.StaleLimit != 10*time.Minute || c.IdleTimeout != time.Hour || c.ConnectTimeout != 2*time.Second ||
+		c.ShutdownDelay != 5*time.Second || c.ShutdownTimeout != 30*time.Second || c.Bases.Primary() != "tp.example.net" {
+		t.Errorf("defaults = %+v", c)
+	}
+}
+
+func TestParseConfigPrecedence(t *testing.T) {
+	t.Parallel()
+	vars := env(map[string]string{"TASK_PROXY_LISTEN": ":1", "TASK_PROXY_ADMIN_LISTEN": ":2", "TASK_PROXY_AUTH_ENABLED": "false", "TASK_PROXY_DIR_PATH": "//home/tp"})
+	c, err := ParseConfig(append(slices.Clone(good), "--listen", ":3", "-auth-enabled"), vars, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Listen != ":3" || c.AdminListen != ":2" || !c.AuthEnabled || c.TablePath != "//home/tp/services" {
+		t.Errorf("listen %q, admin %q, auth %v, table %q", c.Listen, c.AdminListen, c.AuthEnabled, c.TablePath)
+	}
+}
+
+// Each wrong value is named with its flag or variable and with what was given.
+func TestParseConfigNamesWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		args []string
+		vars map[string]string
+		want []string // a part of each problem
+	}{
+		{nil, nil, []string{"--yt-proxy (or TASK_PROXY_YT_PROXY) is required", "--yt-token-path (or TASK_PROXY_YT_TOKEN_PATH) is required", "--base-domain (or TASK_PROXY_BASE_DOMAIN) is required"}},
+		{append(slices.Clone(good), "--nonsense=1"), nil, []string{"unknown: --nonsense"}},
+		{append(slices.Clone(good), "--listen=8080"), nil, []string{`--listen: "8080" is no address`}},
+		{append(slices.Clone(good), "--listen=:99999"), nil, []string{`--listen: ":99999" has no port`}},
+		{append(slices.Clone(good), "--discovery-period=10"), nil, []string{`--discovery-period: "10" is no duration`}},
+		{append(slices.Clone(good), "--discovery-period=-1s"), nil, []string{`--discovery-period: "-1s" is less than`}},
+		{append(slices.Clone(good), "--discovery-concurrency=0"), nil, []string{`--discovery-concurrency: "0" is no number from 1`}},
+		{append(slices.Clone(good), "--auth-enabled=maybe"), nil, []string{`--auth-enabled: "maybe" is neither`}},
+		{append(slices.Clone(good), "--auth-cookie-name=a b"), nil, []string{`--auth-cookie-name: "a b"`}},
+		{append(slices.Clone(good), "--trusted-proxies=10.0.0.1"), nil, []string{`--trusted-proxies: "10.0.0.1" is no CIDR`}},
+		{append(slices.Clone(good), "--login-url=javascript:alert(1)"), nil, []string{`--login-url: "javascript:alert(1)"`}},
+		{append(slices.Clone(good), "--public-scheme=ftp"), nil, []string{`--public-scheme: "ftp" is none of http, https`}},
+		{append(slices.Clone(good), "--dir-path=sys/x"), nil, []string{`--dir-path: "sys/x" is no absolute Cypress path`}},
+		{append(slices.Clone(good), "--table-path=//a/@b"), nil, []string{`--table-path: "//a/@b"`}},
+		{append(slices.Clone(good), "--yt-ca-file=/does/not/exist"), nil, []string{"--yt-ca-file: open /does/not/exist"}},
+		{append(slices.Clone(good), "--base-domain=http://x"), nil, []string{`--base-domain: `}},
+		{append(slices.Clone(good), "--yt-proxy=ftp://x"), nil, []string{`--yt-proxy: "ftp://x" is no address of a cluster`}},
+		{append(slices.Clone(good), "--log-level=loud"), nil, []string{`--log-level: "loud" is none of`}},
+		{append(slices.Clone(good), "extra"), nil, []string{`unexpected argument "extra"`}},
+		{good, map[string]string{"TASK_PROXY_IDLE_TIMEOUT": "soon"}, []string{`TASK_PROXY_IDLE_TIMEOUT (--idle-timeout): "soon"`}},
+		{[]string{"--wrong", "--listen=x", "--idle-timeout=y", "--other=1", "stray"}, nil, []string{
+			"--wrong", "--listen", "--idle-timeout", "--other", `"stray"`, "--yt-proxy", "--yt-token-path", "--base-domain"}},
+	}
+	for _, tt := range tests {
+		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
+			t.Parallel()
+			_, err := ParseConfig(tt.args, env(tt.vars), nil)
+			var usage *UsageError
+			if !errors.As(err, &usage) {
+				t.Fatalf("err = %v, want a UsageError", err)
+			}
+			if len(usage.Problems) != len(tt.want) {
+				t.Errorf("%d problems, want %d: %q", len(usage.Problems), len(tt.want), usage.Problems)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("no problem says %q: %q", want, usage.Problems)
+				}
+			}
+		})
+	}
+}
+
+func TestParseConfigHelp(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	if _, err := ParseConfig([]string{"--help"}, env(nil), &out); !errors.Is(err, ErrHelp) {
+		t.Fatalf("err = %v", err)
+	}
+	for _, want := range []string{"--base-domain domain", "--auth-enabled", "(default :8080)", "TASK_PROXY_YT_PROXY"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the help does not say %q:\n%s", want, out.String())
+		}
+	}
+}
+
+func TestParseToken(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{"abc": "abc", " abc\n": "abc", "\"abc\"\n": "abc", "\"abc": "\"abc", "\"\"abc\"\"": "\"abc\""} {
+		if got, err := parseToken(in); got != want || err != nil {
+			t.Errorf("parseToken(%q) = %q, %v; want %q", in, got, err, want)
+		}
+	}
+	for _, in := range []string{"", "\n", `""`, "a b", "a\nb", "t\u00f6ken", "a\x00"} {
+		if got, err := parseToken(in); err == nil {
+			t.Errorf("parseToken(%q) = %q, want an error", in, got)
+		}
+	}
+}
+
+func TestTokenFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "token")
+	write := func(content string, at time.Time) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start := time.Now().Add(-time.Hour)
+	write("one", start)
+	var log bytes.Buffer
+	logger := NewLogger(&log, Config{LogFormat: "json"})
+	f, err := openToken(dir, logger) // a directory with one file, as a mounted secret is
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := func(token string) {
+		t.Helper()
+		if got, err := f.Token(); got != token || err != nil {
+			t.Errorf("Token = %q, %v; want %q", got, err, token)
+		}
+	}
+	want("one")
+	write("\"two\"\n", start.Add(time.Second))
+	want("two")
+	write("", start.Add(2*time.Second))
+	want("two") // half-way through being replaced
+	want("two")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	want("two")
+	write("three", start.Add(3*time.Second))
+	want("three")
+	if n := strings.Count(log.String(), "using the last token"); n != 2 {
+		t.Errorf("%d warnings, want one for the empty file and one for the missing:\n%s", n, &log)
+	}
+	for _, secret := range []string{"one", "two", "three"} {
+		if strings.Contains(log.String(), `"`+secret) {
+			t.Errorf("the log shows the token %q", secret)
+		}
+	}
+}
+
+func TestOpenTokenSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	empty := filepath.Join(dir, "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "second"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		filepath.Join(dir, "missing"): "cannot read " + filepath.Join(dir, "missing") + ": no such file",
+		empty:                         empty + " is empty",
+		dir:                           "holds 2 files, want one",
+	} {
+		if _, err := openToken(path, nil); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("openToken(%s) = %v, want one line with %q", path, err, want)
+		}
+	}
+}

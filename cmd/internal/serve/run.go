@@ -1,0 +1,226 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+
+	"taskproxy/auth"
+	"taskproxy/discovery"
+	"taskproxy/proxy"
+	"taskproxy/ytclient"
+)
+
+// The seams between the packages, checked here because only here are both sides known.
+var (
+	_ discovery.Source = (*ytclient.Client)(nil)
+	_ discovery.Store  = (*ytclient.ServicesTable)(nil)
+	_ auth.Cluster     = (*ytclient.Client)(nil)
+	_ proxy.Authorizer = (*auth.Authorizer)(nil)
+)
+
+// Addresses are where the listeners are, as host:port; of interest when the port was 0.
+type Addresses struct{ Public, Admin string }
+
+// Run is the process: it opens the listeners, makes sure of the cluster, and serves until ctx ends; then it shuts down
+// gracefully and returns nil. started, which may be nil, is called once when the listeners accept.
+//
+// What keeps it from starting is one error that names the file, the address or the cluster.
+func Run(ctx context.Context, cfg Config, logger *slog.Logger, started func(Addresses)) error {
+	token, err := openToken(cfg.YTTokenPath, logger)
+	if err != nil {
+		return err
+	}
+	registry := newRegistry()
+	cluster, err := connect(cfg, token, registry)
+	if err != nil {
+		return err
+	}
+	defer cluster.close()
+	public, admin, err := listen(cfg)
+	if err != nil {
+		return err
+	}
+	defer public.Close()
+	defer admin.Close()
+	if err := cluster.check(ctx, cfg, logger); err != nil {
+		if ctx.Err() != nil {
+			return nil // told to stop before it began
+		}
+		return err
+	}
+	parts, err := assemble(cfg, cluster, registry, logger)
+	if err != nil {
+		return err
+	}
+	defer parts.close()
+	if started != nil {
+		started(Addresses{Public: public.Addr().String(), Admin: admin.Addr().String()})
+	}
+	logger.Info("serving", "listen", public.Addr().String(), "admin_listen", admin.Addr().String(),
+		"cluster", cluster.discovery.URL(), "base_domain", cfg.Bases.Primary())
+	return parts.serve(ctx, cfg, public, admin, logger)
+}
+
+func newRegistry() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
+}
+
+// listen opens both listeners before anything else starts, so that an address in use is the first thing one hears.
+func listen(cfg Config) (public, admin net.Listener, err error) {
+	if public, err = net.Listen("tcp", cfg.Listen); err != nil {
+		return nil, nil, fmt.Errorf("--listen: %w", err)
+	}
+	if admin, err = net.Listen("tcp", cfg.AdminListen); err != nil {
+		public.Close()
+		return nil, nil, fmt.Errorf("--admin-listen: %w", err)
+	}
+	return public, admin, nil
+}
+
+// parts are what Run puts together.
+type parts struct {
+	authorizer   *auth.Authorizer // nil when authentication is off
+	discovery    *discovery.Discovery
+	proxy        *proxy.Proxy
+	publicServer *http.Server
+	adminServer  *http.Server
+	draining     *atomic.Bool
+}
+
+func assemble(cfg Config, cluster *cluster, registry *prometheus.Registry, logger *slog.Logger) (_ *parts, err error) {
+	p := &parts{draining: new(atomic.Bool)}
+	table := proxy.NewTable()
+	p.discovery, err = discovery.New(discovery.Config{
+		Source:            cluster.discovery,
+		Store:             cluster.discovery.ServicesTable(cfg.TablePath),
+		Bases:             cfg.Bases,
+		Period:            cfg.DiscoveryPeriod,
+		Concurrency:       cfg.Concurrency,
+		JobsRefreshPeriod: cfg.JobsRefreshPeriod,
+		StaleLimit:        cfg.StaleLimit,
+		OnSnapshot:        table.Store,
+		Logger:            logger,
+		Registerer:        registry,
+	})
+	if err != nil {
+		return nil, err
+	}
+	var authorizer proxy.Authorizer // stays a nil interface when authentication is off
+	if cfg.AuthEnabled {
+		p.authorizer, err = auth.New(auth.Config{
+			Cluster: cluster.auth, StaleLimit: cfg.AuthStaleLimit, Logger: logger, Registerer: registry,
+		})
+		if err != nil {
+			return nil, err
+		}
+		authorizer = p.authorizer
+	}
+	p.proxy, err = proxy.New(proxy.Config{
+		Bases:                cfg.Bases,
+		Table:                table,
+		Authorizer:           authorizer,
+		AuthDisabled:         !cfg.AuthEnabled,
+		AuthCookieName:       cfg.AuthCookieName,
+		ConnectTimeout:       cfg.ConnectTimeout,
+		IdleTimeout:          neverIfZero(cfg.IdleTimeout),
+		TrustedProxies:       cfg.TrustedProxies,
+		PublicScheme:         cfg.PublicScheme,
+		LoginURL:             cfg.LoginURL,
+		ForwardCredentialsTo: cfg.ForwardCredentialsTo,
+		Logger:               logger,
+		AccessLog:            logger,
+		Registerer:           registry,
+	})
+	if err != nil {
+		p.close()
+		return nil, err
+	}
+	p.publicServer = proxy.NewServer(p.proxy, logger)
+	p.adminServer = &http.Server{
+		Handler: proxy.NewAdmin(proxy.AdminConfig{
+			Ready:    func() bool { return p.discovery.Ready() && !p.draining.Load() },
+			Gatherer: registry,
+			Hosts:    cfg.AdminHosts,
+			Logger:   logger,
+		}),
+		ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+	}
+	return p, nil
+}
+
+func (p *parts) close() {
+	if p.proxy != nil {
+		p.proxy.Close()
+	}
+	if p.authorizer != nil {
+		p.authorizer.Close()
+	}
+}
+
+// serve runs everything until ctx ends or a listener fails, and then ends it in this order: not ready, a pause for the
+// balancers in front, no new connections, the requests under way, discovery, the admin listener.
+func (p *parts) serve(ctx context.Context, cfg Config, public, admin net.Listener, logger *slog.Logger) error {
+	g, failed := errgroup.WithContext(context.WithoutCancel(ctx))
+	background, stopDiscovery := context.WithCancel(failed)
+	defer stopDiscovery()
+	g.Go(func() error { return p.discovery.Run(background) })
+	g.Go(func() error { return ignoreClosed(p.publicServer.Serve(public)) })
+	g.Go(func() error { return ignoreClosed(p.adminServer.Serve(admin)) })
+	g.Go(func() error {
+		defer stopDiscovery()
+		defer p.adminServer.Close()
+		select {
+		case <-ctx.Done():
+			p.drain(cfg, logger)
+		case <-failed.Done():
+			p.publicServer.Close()
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// drain lets balancers notice that we are going, and then lets requests finish.
+func (p *parts) drain(cfg Config, logger *slog.Logger) {
+	start := time.Now()
+	p.draining.Store(true)
+	logger.Info("shutting down", "delay", cfg.ShutdownDelay, "timeout", cfg.ShutdownTimeout)
+	p.publicServer.SetKeepAlivesEnabled(false) // answers carry Connection: close from here on
+	time.Sleep(cfg.ShutdownDelay)
+	// The context that brought us here has ended; the requests get one of their own.
+	ctx, cancel := context.WithTimeout(context.Background(), cfg.ShutdownTimeout)
+	defer cancel()
+	if err := p.publicServer.Shutdown(ctx); err != nil {
+		logger.Warn("requests did not finish in time", "err", err)
+		p.publicServer.Close()
+	}
+	logger.Info("shut down", "duration_ms", time.Since(start).Milliseconds())
+}
+
+// neverIfZero says "never" in the proxy's words: there 0 is the default, and a flag's default is spelled out.
+func neverIfZero(d time.Duration) time.Duration {
+	if d == 0 {
+		return -1
+	}
+	return d
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,127 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// tokenFile is the robot's token in a file that may be replaced at any time.
+type tokenFile struct {
+	path   string
+	logger *slog.Logger
+
+	mu      sync.Mutex
+	token   string
+	modTime time.Time
+	size    int64
+	bad     string // what was wrong with the file when it was last looked at; logged once
+}
+
+// openToken reads the token for the first time. The error names the path and what is wrong.
+func openToken(path string, logger *slog.Logger) (*tokenFile, error) {
+	t := &tokenFile{path: path, logger: logger}
+	if err := t.refresh(); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// Token returns the token of now. While the file is being replaced, and missing or empty for a moment, the last good token
+// counts; the log says so.
+func (t *tokenFile) Token() (string, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch err := t.refresh(); {
+	case err == nil:
+		t.bad = ""
+	case err.Error() != t.bad:
+		t.bad = err.Error()
+		t.logger.Warn("token file cannot be read, using the last token", "err", err)
+	}
+	return t.token, nil
+}
+
+func (t *tokenFile) refresh() error {
+	path, err := singleFile(t.path)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return tokenError(path, err)
+	}
+	if t.token != "" && info.ModTime().Equal(t.modTime) && info.Size() == t.size {
+		return nil
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return tokenError(path, err)
+	}
+	token, err := parseToken(string(content))
+	if err != nil {
+		return fmt.Errorf("the robot's token: %s %w", path, err)
+	}
+	if t.token != "" && token != t.token {
+		t.logger.Info("token changed")
+	}
+	t.token, t.modTime, t.size = token, info.ModTime(), info.Size()
+	return nil
+}
+
+// tokenError says in one line what the system says in its own words.
+func tokenError(path string, err error) error {
+	var pathErr *os.PathError
+	if errors.As(err, &pathErr) {
+		err = pathErr.Err
+	}
+	return fmt.Errorf("the robot's token: cannot read %s: %w", path, err)
+}
+
+// singleFile is path, or the one file in the directory path: a mounted Kubernetes secret is a directory whose file is
+// named by the secret's key. Names that begin with a dot are the mount's own.
+func singleFile(path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", tokenError(path, err)
+	}
+	if !info.IsDir() {
+		return path, nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return "", tokenError(path, err)
+	}
+	var found []string
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") {
+			found = append(found, e.Name())
+		}
+	}
+	if len(found) != 1 {
+		return "", fmt.Errorf("the robot's token: the directory %s holds %d files, want one", path, len(found))
+	}
+	return filepath.Join(path, found[0]), nil
+}
+
+// parseToken trims what surrounds a token: white space, and the quotes with which the yt command line prints it.
+func parseToken(content string) (string, error) {
+	token := strings.TrimSpace(content)
+	if len(token) >= 2 && token[0] == '"' && token[len(token)-1] == '"' {
+		token = token[1 : len(token)-1]
+	}
+	if token == "" {
+		return "", errors.New("is empty")
+	}
+	for i := 0; i < len(token); i++ {
+		if token[i] <= ' ' || token[i] > '~' {
+			return "", errors.New("holds more than one word, or bytes that no token has")
+		}
+	}
+	return token, nil
+}

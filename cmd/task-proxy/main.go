@@ -1,0 +1,66 @@
+// Command task-proxy gives web services in the jobs of a YTsaurus cluster stable addresses and carries requests to them.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+
+	"taskproxy/cmd/internal/serve"
+)
+
+// version is stamped by the linker.
+var version = "dev"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	// From the first signal on the default action is back, so that a second one ends the process at once.
+	context.AfterFunc(ctx, stop)
+	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
+}
+
+// run is main without the process around it. It returns the exit code: 0, 1 when it could not start or broke, 2 for a
+// wrong command line.
+func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+	command := "serve"
+	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
+		command, args = args[0], args[1:]
+	}
+	switch command {
+	case "serve":
+		return runServe(ctx, args, getenv, stdout, stderr)
+	case "version":
+		fmt.Fprintf(stdout, "task-proxy %s %s %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		return 0
+	case "help":
+		return runServe(ctx, []string{"--help"}, getenv, stdout, stderr)
+	default:
+		fmt.Fprintf(stderr, "task-proxy: unknown command %q; the commands are serve (also without naming it), version and help\n", command)
+		return 2
+	}
+}
+
+func runServe(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+	cfg, err := serve.ParseConfig(args, getenv, stdout)
+	var usage *serve.UsageError
+	switch {
+	case errors.Is(err, serve.ErrHelp):
+		return 0
+	case errors.As(err, &usage):
+		fmt.Fprintf(stderr, "task-proxy: %v\nSee task-proxy serve --help.\n", err)
+		return 2
+	case err != nil:
+		fmt.Fprintf(stderr, "task-proxy: %v\n", err)
+		return 1
+	}
+	if err := serve.Run(ctx, cfg, serve.NewLogger(stderr, cfg), nil); err != nil {
+		fmt.Fprintf(stderr, "task-proxy: %v\n", err)
+		return 1
+	}
+	return 0
+}
