@@ -1,0 +1,103 @@
+# `make` builds and tests; `make help` lists the rest.
+#
+# Tools are run by `go run tool@version`: pinned here, and outside go.mod, so that what checks the code never decides
+# which versions the product is built with.
+GOLANGCI_LINT_VERSION := v2.15.0
+GRPCURL_VERSION       := v1.9.4
+# The yt command line's version is pinned in testdata/e2e/requirements.txt.
+
+# How long each fuzz target runs, and what `make bench` runs.
+FUZZTIME   ?= 20s
+BENCH      ?= .
+BENCHTIME  ?= 1s
+PKG        ?= ./...
+DEMO_FLAGS ?=
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS  = -X main.version=$(VERSION)
+
+# Everything that make downloads or makes for itself, but the Go modules. Ignored by git; `make clean` removes it.
+CACHE   := $(CURDIR)/.cache
+YT_CLI  := $(CACHE)/yt-cli/bin/yt
+GRPCURL := $(CACHE)/bin/grpcurl-$(GRPCURL_VERSION)
+PYTHON  ?= python3
+
+GOLANGCI_LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
+
+# The race detector needs cgo and a C compiler. `make test` must run where only Go is, so it asks first.
+CAN_RACE = [ "$$(go env CGO_ENABLED)" = 1 ] && command -v $$(go env CC | cut -d' ' -f1) >/dev/null 2>&1
+
+.DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+.PHONY: all help build test race fuzz bench cover e2e e2e-tools lint fmt demo clean
+
+all: build test
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  \033[1m%-8s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## Build bin/task-proxy (the product) and bin/demo
+	go build -trimpath -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
+
+test: ## Run all tests: race detector, shuffled order; needs only Go
+	@if $(CAN_RACE); then \
+		echo 'go test -race -shuffle=on $(PKG)'; \
+		go test -race -shuffle=on $(PKG); \
+	else \
+		echo '*** NO RACE DETECTOR: it needs cgo and a C compiler, and one of them is missing. Data races go unnoticed in this run.' >&2; \
+		echo 'go test -shuffle=on $(PKG)'; \
+		go test -shuffle=on $(PKG) && \
+		echo '*** Passed WITHOUT the race detector: install a C compiler, or leave it to CI.' >&2; \
+	fi
+
+race: ## As test, three times over, and never without the race detector
+	go test -race -shuffle=on -count=3 $(PKG)
+
+fuzz: ## Run each fuzz target for FUZZTIME (20s)
+	@set -e; found=0; \
+	for pkg in $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' $(PKG)); do \
+		for target in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+			found=1; echo "== $$pkg $$target ($(FUZZTIME))"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
+		done; \
+	done; \
+	if [ $$found = 0 ]; then echo 'no fuzz targets in $(PKG)'; fi
+
+bench: ## Run the benchmarks with allocations (BENCH, BENCHTIME, PKG choose)
+	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem $(PKG)
+
+cover: ## Show what the tests cover (.cache/cover.html has it line by line)
+	@mkdir -p $(CACHE)
+	go test -coverpkg=./... -coverprofile=$(CACHE)/cover.out $(PKG)
+	go tool cover -html=$(CACHE)/cover.out -o $(CACHE)/cover.html
+	go tool cover -func=$(CACHE)/cover.out | tail -n 1
+
+e2e: e2e-tools ## Run the documented commands with the real yt CLI, curl and grpcurl; needs python3, curl, PyPI
+	YT_CLI=$(YT_CLI) GRPCURL=$(GRPCURL) go test -tags e2e -run '^TestE2E' -count=1 -timeout 15m -v ./cmd/demo
+
+e2e-tools: $(YT_CLI) $(GRPCURL)
+
+# make looks for `yt`, so a half-made environment is removed, lest it passes for a whole one the next time.
+$(YT_CLI): testdata/e2e/requirements.txt
+	rm -rf $(CACHE)/yt-cli
+	$(PYTHON) -m venv $(CACHE)/yt-cli
+	$(CACHE)/yt-cli/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $< \
+		|| { rm -rf $(CACHE)/yt-cli; exit 1; }
+	touch $@
+
+$(GRPCURL):
+	mkdir -p $(@D)
+	GOBIN=$(@D) go install github.com/fullstorydev/grpcurl/cmd/grpcurl@$(GRPCURL_VERSION)
+	mv $(@D)/grpcurl $@
+
+lint: ## Run every linter of .golangci.yml, imports between packages included
+	$(GOLANGCI_LINT) run
+
+fmt: ## Format the code: gofmt -s, imports in three groups
+	$(GOLANGCI_LINT) fmt
+
+demo: ## Start a local cluster, sample services and the proxy; prints what to try (DEMO_FLAGS)
+	go run -ldflags "$(LDFLAGS)" ./cmd/demo $(DEMO_FLAGS)
+
+clean: ## Remove what make made
+	rm -rf bin $(CACHE)
