@@ -79,6 +79,7 @@ func (c *cluster) check(ctx context.Context, cfg Config, logger *slog.Logger) er
 func (c *cluster) whoAmI(ctx context.Context, cfg Config, logger *slog.Logger, token string) (string, error) {
 	const pause = time.Second
 	deadline := time.Now().Add(cfg.StartupTimeout)
+	told := false
 	cr := ytclient.Credentials{Kind: ytclient.OAuth, Secret: token}
 	for {
 		try, cancel := context.WithTimeout(ctx, 3*time.Second)
@@ -90,7 +91,10 @@ func (c *cluster) whoAmI(ctx context.Context, cfg Config, logger *slog.Logger, t
 		if time.Now().Add(pause).After(deadline) {
 			return "", err
 		}
-		logger.Warn("cluster does not answer yet", "cluster", c.auth.URL(), "err", err)
+		if !told {
+			told = true
+			logger.Warn("waiting for the cluster", "cluster", c.auth.URL(), "timeout", cfg.StartupTimeout.String(), "err", err)
+		}
 		select {
 		case <-ctx.Done():
 			return "", ctx.Err()
