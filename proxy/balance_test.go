@@ -104,9 +104,13 @@ func TestPoisonIsSentTwiceAtMost(t *testing.T) {
 	}
 	w := newWorld(t)
 	s := w.publish(discovery.Service{}, poisoned(), poisoned(), poisoned(), poisoned())
-	w.get(host(s), "/").check(t, 502, "upstream_broken")
+	a := w.get(host(s), "/")
+	a.check(t, 502, "upstream_broken")
 	if n := seen.Load(); n != 2 {
 		t.Errorf("sent %d times, want 2", n)
+	}
+	if got := w.log.wait(t, a.Header.Get("X-Request-Id"))["attempts"]; got != 2.0 {
+		t.Errorf("attempts: %v, want 2", got)
 	}
 }
 

@@ -12,6 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
 	"taskproxy/discovery"
 )
 
@@ -175,6 +178,41 @@ func TestAnswersThatAreNone(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Over HTTP/2 a 101 looks like any other 1xx to net/http, which would pass it on.
+func TestUnasked101OverHTTP2(t *testing.T) {
+	t.Parallel()
+	l := listen(t)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		_, _ = io.CopyN(io.Discard, conn, int64(len(http2.ClientPreface)))
+		framer := http2.NewFramer(conn, conn)
+		_ = framer.WriteSettings()
+		for {
+			frame, err := framer.ReadFrame()
+			if err != nil {
+				return
+			}
+			if _, ok := frame.(*http2.HeadersFrame); ok {
+				var block strings.Builder
+				_ = hpack.NewEncoder(&block).WriteField(hpack.HeaderField{Name: ":status", Value: "101"})
+				_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte(block.String()), EndHeaders: true})
+			}
+		}
+	}()
+	w := newWorld(t)
+	s := w.publish(discovery.Service{Protocol: discovery.GRPC}, l.Addr().String())
+	w.get(host(s), "/").check(t, 502, "bad_answer")
+	w.proxy.Close()
+	l.Close()
+	<-done
 }
 
 // A body of unknown length reaches the caller as it is written, and an answer may begin while the request's body is

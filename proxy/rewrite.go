@@ -65,10 +65,6 @@ func (ru *rules) rewrite(out *http.Request, x *exchange) {
 	if !confides {
 		ru.stripCredentials(out.Header, x.source)
 	}
-	if !x.websocket {
-		delete(out.Header, "Connection")
-		delete(out.Header, "Upgrade")
-	}
 	out.Trailer = passingTrailers(in, confides)
 	if len(out.Trailer) > 0 {
 		out.ContentLength = -1 // HTTP/1.1 has trailers in chunked bodies only

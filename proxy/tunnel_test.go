@@ -188,7 +188,6 @@ func TestBadHandshakes(t *testing.T) {
 		"no accept":      strings.Replace(accepted, "Sec-WebSocket-Accept", "X", 1),
 		"no connection":  strings.Replace(accepted, "Connection: upgrade\r\n", "", 1),
 		"no HTTP":        "hello\r\n\r\n",
-		"endless header": "HTTP/1.1 101 Switching Protocols\r\nX: " + strings.Repeat("x", 2<<20),
 	} {
 		s := w.publish(discovery.Service{}, rawAnswer(t, text))
 		if a := w.raw(handshakeBytes(host(s))); a.StatusCode != 502 {
@@ -255,4 +254,27 @@ func TestTunnelFollowsItsEnds(t *testing.T) {
 	}
 	conn.Close()
 	<-ended
+	eventually(t, "the tunnel is forgotten", func() bool {
+		w.proxy.tunnels.mu.Lock()
+		defer w.proxy.tunnels.mu.Unlock()
+		return len(w.proxy.tunnels.open) == 0
+	})
+}
+
+// A job that never ends its headers does not fill our memory.
+func TestEndlessHandshakeAnswer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.publish(discovery.Service{}, rawJob(t, func(conn net.Conn, _ *http.Request, _ *bufio.Reader) {
+		_, err := io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\n")
+		line := "X: " + strings.Repeat("x", 4096) + "\r\n"
+		for n := 0; err == nil; n += len(line) {
+			if n > 64<<20 {
+				t.Error("all of 64 MiB were read")
+				return
+			}
+			_, err = io.WriteString(conn, line)
+		}
+	}))
+	w.raw(handshakeBytes(host(s))).check(t, 502, "upstream_broken")
 }
