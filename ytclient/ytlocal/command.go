@@ -242,7 +242,7 @@ func runExecuteBatch(k *call) (any, error) {
 		}
 		sub, err := k.batched(item)
 		if err != nil {
-			return nil, fail(yterrors.CodeGeneric, "request %d of the batch: %v", i, err)
+			return nil, fail(yterrors.CodeGeneric, "request %d of the batch: %s", i, cause(err))
 		}
 		results = append(results, sub.batchResult())
 	}

@@ -45,7 +45,13 @@ func asYT(err error) (status int, yt *yterrors.Error) {
 	if yt, ok := errors.AsType[*yterrors.Error](err); ok {
 		return status, yt
 	}
-	return status, fail(yterrors.CodeGeneric, "%v", err)
+	return status, &yterrors.Error{Code: yterrors.CodeGeneric, Message: err.Error()}
+}
+
+// cause is the text of an error that becomes part of another one's message.
+func cause(err error) string {
+	_, e := asYT(err)
+	return e.Message
 }
 
 // errorMap is the plain form of an error, as bodies, headers and batch results carry it.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -48,7 +49,7 @@ func parseFormatHeader(header http.Header, name string) (format, error) {
 	}
 	var v any
 	if err := decodeYSON([]byte(text), &v); err != nil {
-		return format{}, fail(yterrors.CodeGeneric, "bad %s header: %v", name, err)
+		return format{}, fail(yterrors.CodeGeneric, "bad %s header: %s", name, cause(err))
 	}
 	return parseFormat(v)
 }
@@ -120,7 +121,7 @@ func (f format) decode(data []byte) (any, error) {
 	}
 	var v any
 	if err := decodeYSON(data, &v); err != nil {
-		return nil, fail(yterrors.CodeGeneric, "bad YSON: %v", err)
+		return nil, fail(yterrors.CodeGeneric, "bad YSON: %s", cause(err))
 	}
 	return v, nil
 }
@@ -140,7 +141,7 @@ func decodeYSON(data []byte, v *any) error {
 			depth--
 		}
 		if depth > maxNesting {
-			return fail(yterrors.CodeGeneric, "nested deeper than %d", maxNesting)
+			return fmt.Errorf("nested deeper than %d", maxNesting)
 		}
 		if event == yson.EventEOF {
 			return yson.Unmarshal(data, v)

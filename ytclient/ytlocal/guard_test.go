@@ -131,9 +131,12 @@ func TestStateDirIsPrivate(t *testing.T) {
 	}
 	shared := t.TempDir()
 	must(t, os.Chmod(shared, 0o777))
-	planted := t.TempDir()
-	must(t, os.Symlink(t.TempDir(), filepath.Join(planted, "cluster")))
-	for name, bad := range map[string]string{"none": "", "writable by others": shared, "planted link": planted} {
+	planted, target, loose := t.TempDir(), t.TempDir(), t.TempDir()
+	must(t, os.Chmod(target, 0o700))
+	must(t, os.Symlink(target, filepath.Join(planted, "cluster")))
+	must(t, os.Mkdir(filepath.Join(loose, "cluster"), 0o700))
+	must(t, os.Chmod(filepath.Join(loose, "cluster"), 0o755))
+	for name, bad := range map[string]string{"none": "", "writable by others": shared, "planted link": planted, "readable by others": loose} {
 		if c, err := Start(Config{StateDir: bad}); err == nil {
 			t.Errorf("%s: %q was accepted", name, bad)
 			must(t, c.Close())

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -146,3 +147,6 @@ func request(t *testing.T, c *Cluster, method, path, body string, edit func(*htt
 	b, err := io.ReadAll(resp.Body)
 	return answer{status: resp.StatusCode, header: resp.Header, body: string(b), err: err}
 }
+
+// alive reports whether a process exists.
+func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }

@@ -225,7 +225,7 @@ func (k *call) mayReadFiles(spec map[string]any) error {
 			}
 			n, err := k.c.find(p, nil)
 			if err != nil {
-				return with(fail(yterrors.CodeResolveError, "file_paths of task %.64q: %v", name, err), "path", p.text)
+				return with(fail(yterrors.CodeResolveError, "file_paths of task %.64q: %s", name, cause(err)), "path", p.text)
 			}
 			if err := k.allowed(n, "read"); err != nil {
 				return err

@@ -72,7 +72,7 @@ func parseParams(r *http.Request, cmd *command) (params, error) {
 func (p params) addEncoded(f format, data []byte, where string) error {
 	v, err := f.decode(data)
 	if err != nil {
-		return fail(yterrors.CodeGeneric, "parameters in the %s: %v", where, err)
+		return fail(yterrors.CodeGeneric, "parameters in the %s: %s", where, cause(err))
 	}
 	m, ok := plain(v).(map[string]any)
 	if !ok {
@@ -111,7 +111,7 @@ func (p params) addQuery(raw string) error {
 		}
 		set, err := valueSet(base, steps, value, true)
 		if err != nil {
-			return fail(yterrors.CodeGeneric, "query parameter %.64q: %v", name, err)
+			return fail(yterrors.CodeGeneric, "query parameter %.64q: %s", name, cause(err))
 		}
 		p[key] = set
 	}

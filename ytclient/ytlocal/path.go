@@ -1,6 +1,8 @@
 package ytlocal
 
 import (
+	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -132,7 +134,7 @@ func literal(s string) (step string, n int, err error) {
 		switch ch := s[n]; ch {
 		case '/', '&', '*':
 			if b.Len() == 0 {
-				return "", 0, fail(yterrors.CodeGeneric, "unexpected %q", ch)
+				return "", 0, fmt.Errorf("unexpected %q", ch)
 			}
 			return b.String(), n, nil
 		case '\\':
@@ -140,7 +142,7 @@ func literal(s string) (step string, n int, err error) {
 			case n+3 < len(s) && s[n+1] == 'x':
 				code, err := strconv.ParseUint(s[n+2:n+4], 16, 8)
 				if err != nil {
-					return "", 0, fail(yterrors.CodeGeneric, "bad escape %q", s[n:n+4])
+					return "", 0, fmt.Errorf("bad escape %q", s[n:n+4])
 				}
 				b.WriteByte(byte(code))
 				n += 4
@@ -148,7 +150,7 @@ func literal(s string) (step string, n int, err error) {
 				b.WriteByte(s[n+1])
 				n += 2
 			default:
-				return "", 0, fail(yterrors.CodeGeneric, "it ends in a lone backslash")
+				return "", 0, errors.New("it ends in a lone backslash")
 			}
 		default:
 			b.WriteByte(ch)
@@ -156,7 +158,7 @@ func literal(s string) (step string, n int, err error) {
 		}
 	}
 	if b.Len() == 0 {
-		return "", 0, fail(yterrors.CodeGeneric, "it has an empty step")
+		return "", 0, errors.New("it has an empty step")
 	}
 	return b.String(), n, nil
 }

@@ -165,9 +165,22 @@ func (c *Cluster) serveCommand(w http.ResponseWriter, r *http.Request, path stri
 	if err != nil {
 		writeError(w, err)
 	}
-	c.log.Debug("call", "command", name, "user", id.login, "err", err, "duration_ms", time.Since(start).Milliseconds(),
-		"request_id", r.Header.Get("X-YT-Correlation-Id"))
+	c.logCall(r, name, id.login, err, time.Since(start))
 }
+
+// logCall says what was asked and how it went; parameters may hold secrets and stay out.
+func (c *Cluster) logCall(r *http.Request, name, user string, err error, took time.Duration) {
+	log := c.log.With("command", cut(name), "user", user, "duration_ms", took.Milliseconds(), "request_id", cut(r.Header.Get("X-YT-Correlation-Id")))
+	if err == nil {
+		log.Debug("call")
+		return
+	}
+	_, e := asYT(err)
+	log.Debug("call failed", "code", int(e.Code), "err", cut(e.Message))
+}
+
+// cut bounds what callers write into logs.
+func cut(s string) string { return s[:min(len(s), 256)] }
 
 // runCommand reads what a command needs, runs it and writes its answer. Errors are returned while nothing is written.
 func (c *Cluster) runCommand(w http.ResponseWriter, r *http.Request, cmd *command, user string) error {

@@ -37,18 +37,18 @@ func decodeRows(r io.Reader, f format) ([]row, error) {
 	for {
 		ok, err := reader.NextListItem()
 		if err != nil {
-			return nil, fail(yterrors.CodeGeneric, "row %d: bad YSON: %v", len(rows), err)
+			return nil, fail(yterrors.CodeGeneric, "row %d: bad YSON: %s", len(rows), cause(err))
 		}
 		if !ok {
 			return rows, nil
 		}
 		raw, err := reader.NextRawValue()
 		if err != nil {
-			return nil, fail(yterrors.CodeGeneric, "row %d: bad YSON: %v", len(rows), err)
+			return nil, fail(yterrors.CodeGeneric, "row %d: bad YSON: %s", len(rows), cause(err))
 		}
 		var v any
 		if err := decodeYSON(raw, &v); err != nil {
-			return nil, fail(yterrors.CodeGeneric, "row %d: bad YSON: %v", len(rows), err)
+			return nil, fail(yterrors.CodeGeneric, "row %d: bad YSON: %s", len(rows), cause(err))
 		}
 		if err := add(plain(v)); err != nil {
 			return nil, err
@@ -68,7 +68,7 @@ func eachJSON(data []byte, o jsonOptions, add func(any) error) error {
 		}
 		v, err := decodeJSON(raw, o)
 		if err != nil {
-			return fail(yterrors.CodeGeneric, "row %d: %v", n, err)
+			return fail(yterrors.CodeGeneric, "row %d: %s", n, cause(err))
 		}
 		if err := add(v); err != nil {
 			return err

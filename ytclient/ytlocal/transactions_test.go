@@ -201,10 +201,11 @@ func TestPrerequisites(t *testing.T) {
 	set(t, write, "//tmp/d/value", 1)
 	must(t, write.Commit())
 
-	late := begin(t, yc, opts)
-	set(t, late, "//tmp/d/value", 2)
+	late, err := yc.(yt.LowLevelTxClient).StartTx(ctx, opts)
+	must(t, err)
+	must(t, yc.SetNode(ctx, ypath.Path("//tmp/d/value"), 2, &yt.SetNodeOptions{TransactionOptions: &yt.TransactionOptions{TransactionID: late}}))
 	must(t, lease.Abort())
-	if err := yc.(yt.LowLevelTxClient).CommitTx(ctx, late.ID(), nil); !yterrors.ContainsErrorCode(err, yterrors.CodeNoSuchTransaction) {
+	if err := yc.(yt.LowLevelTxClient).CommitTx(ctx, late, nil); !yterrors.ContainsErrorCode(err, yterrors.CodeNoSuchTransaction) {
 		t.Errorf("committing after the prerequisite has ended: got %v, want code 11000", err)
 	}
 	if got := get(t, yc, "//tmp/d/value"); got != "1" {

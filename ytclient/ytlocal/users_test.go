@@ -219,6 +219,11 @@ func TestACL(t *testing.T) {
 			if (err == nil) != tt.write {
 				t.Errorf("write: got %v, want %v", err, tt.write)
 			}
+			_, err = alice.CreateNode(ctx, ypath.Path("//home/secret/deep/made"), yt.NodeMap, nil)
+			if (err == nil) != tt.write {
+				t.Errorf("create: got %v, want %v", err, tt.write)
+			}
+			must(t, root.RemoveNode(ctx, ypath.Path("//home/secret/deep/*"), nil))
 			for permission, want := range map[yt.Permission]bool{"read": tt.read, "write": tt.write} {
 				res, err := root.CheckPermission(ctx, "alice", permission, ypath.Path("//home/secret/deep"), nil)
 				must(t, err)
