@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -44,7 +45,7 @@ func (j *grpcJob) UnaryCall(ctx context.Context, r *testpb.SimpleRequest) (*test
 func (j *grpcJob) FullDuplexCall(stream grpc.BidiStreamingServer[testpb.StreamingOutputCallRequest, testpb.StreamingOutputCallResponse]) error {
 	for {
 		r, err := stream.Recv()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
@@ -139,7 +140,7 @@ func TestGRPC(t *testing.T) {
 			}
 		}
 		_ = stream.CloseSend()
-		if _, err := stream.Recv(); err != io.EOF {
+		if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
 			t.Errorf("got %v, want EOF", err)
 		}
 	})

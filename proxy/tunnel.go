@@ -258,7 +258,7 @@ func copyHalf(x *exchange, dst, src net.Conn, count interface{ Add(int64) int64 
 			x.idle.touch()
 		}
 		switch {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			if half, ok := dst.(interface{ CloseWrite() error }); !ok || half.CloseWrite() != nil {
 				dst.Close()
 				src.Close()

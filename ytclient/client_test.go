@@ -263,7 +263,7 @@ func TestOverloadIsNotMistakenForAnOutage(t *testing.T) {
 func TestCallsEndAtTheirDeadline(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body) // only then does net/http notice that the caller is gone
+		_, _ = io.Copy(io.Discard, r.Body) // only then does net/http notice that the caller is gone
 		<-r.Context().Done()
 	}))
 	defer srv.Close()

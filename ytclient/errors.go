@@ -80,7 +80,7 @@ func sentinel(err error, seen *seen) error {
 	for _, c := range codes {
 		if yterrors.ContainsErrorCode(err, c.code) {
 			// A failing authenticator behind the cluster nests 900 in an answer that is 5xx: nobody has judged the credentials.
-			if c.sentinel == ErrUnauthenticated && status >= http.StatusInternalServerError {
+			if errors.Is(c.sentinel, ErrUnauthenticated) && status >= http.StatusInternalServerError {
 				return ErrUnavailable
 			}
 			return c.sentinel

@@ -65,7 +65,7 @@ func (t *ServicesTable) read(ctx context.Context, tx yt.Tx) ([]ServiceRow, error
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close() //nolint:errcheck // reading is over, r.Err tells how it went
+	defer r.Close()
 	rows := make([]ServiceRow, 0, count)
 	for r.Next() {
 		var row ServiceRow

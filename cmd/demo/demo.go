@@ -34,7 +34,7 @@ func newDemo(o options, getenv func(string) string, stdout, stderr io.Writer) *d
 	level.Set(slog.LevelWarn)
 	var handler slog.Handler = slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level})
 	if f, ok := stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		handler = tint.NewHandler(stderr, &tint.Options{Level: level, TimeFormat: time.TimeOnly})
+		handler = tint.NewTextHandler(stderr, &tint.Options{Level: level, TimeFormat: time.TimeOnly})
 	}
 	return &demo{options: o, getenv: getenv, out: newPrinter(stdout, getenv), logger: slog.New(handler), level: level}
 }
@@ -106,7 +106,7 @@ func (d *demo) runAll(ctx context.Context, cluster *cluster, dir *stateDir, read
 	if err != nil {
 		return err
 	}
-	defer proxy.stop()
+	defer func() { _ = proxy.stop() }() // for the ways out that have an error of their own
 	running, cancel := proxy.watch(ctx)
 	defer cancel()
 	if err := discover(running, cluster, services); err != nil {

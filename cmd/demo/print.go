@@ -185,10 +185,10 @@ func (p *printer) clusterGuide(cluster *cluster, baseDomain string) {
 	p.command("", "yt set %s/@acl/end '{action=allow; subjects=[%s]; permissions=[read; write; create; remove]}'", proxyDir, robot)
 	p.command("", "(umask 077; yt issue-token %s > robot-token)", robot)
 	p.section("The proxy")
-	p.command("", "go run ./cmd/task-proxy serve --yt-proxy %s --yt-token-path robot-token --base-domain %s", cluster.url, baseDomain)
+	p.command("in another terminal, in the same directory", "go run ./cmd/task-proxy serve --yt-proxy %s --yt-token-path robot-token --base-domain %s", cluster.url, baseDomain)
 	p.section("A service, as alice")
 	alice := cluster.user("alice")
-	p.command("", `YT_TOKEN=%s yt vanilla --tasks '{example_http_server={job_count=2; command="python3 -m http.server ${YT_PORT_0}"; port_count=1}}' --spec '{annotations={task_proxy={enabled=%%true;}}}'`, alice.Token)
+	p.command("", `YT_TOKEN=%s yt vanilla --async --tasks '{example_http_server={job_count=2; command="python3 -m http.server ${YT_PORT_0}"; port_count=1}}' --spec '{annotations={task_proxy={enabled=%%true;}}}'`, alice.Token)
 	p.command("", "yt read-table %s --format json", servicesTable)
 	fmt.Fprintf(p.out, "\n%s\n\n", p.style(bold, "Ctrl-C ends it all."))
 }

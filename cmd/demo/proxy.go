@@ -33,7 +33,7 @@ func startProxy(ctx context.Context, config serve.Config, logger *slog.Logger) (
 		end()
 		return nil, fmt.Errorf("start the proxy: %w", p.err)
 	case <-ctx.Done():
-		p.stop()
+		_ = p.stop() // ctx says why
 		return nil, ctx.Err()
 	}
 }

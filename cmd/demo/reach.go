@@ -162,10 +162,11 @@ func dialGRPC(address, domain string) (*grpc.ClientConn, error) {
 
 // callWebSocket sends a message and waits for its echo.
 func callWebSocket(ctx context.Context, address, domain string, user user) (job string, err error) {
-	connection, response, err := websocket.Dial(ctx, "ws://"+address+"/echo", &websocket.DialOptions{
-		Host:       domain,
-		HTTPHeader: http.Header{"Authorization": {"OAuth " + user.Token}},
-	})
+	connection, response, err := websocket.Dial( //nolint:bodyclose // the library closes it, its documentation says
+		ctx, "ws://"+address+"/echo", &websocket.DialOptions{
+			Host:       domain,
+			HTTPHeader: http.Header{"Authorization": {"OAuth " + user.Token}},
+		})
 	if err != nil {
 		if response != nil {
 			return "", fmt.Errorf("%s: %w", response.Status, err)

@@ -157,11 +157,11 @@ func (k *call) bindTransactions() error {
 }
 
 // input is the structured value behind the parameters.
-func (k *call) input() (any, error) {
+func (k *call) input() any {
 	if k.given != nil {
-		return *k.given, nil
+		return *k.given
 	}
-	return k.value, nil
+	return k.value
 }
 
 // readInput reads and decodes structured input. It waits for the client, so it must not hold Cluster.mu.

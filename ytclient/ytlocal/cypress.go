@@ -53,7 +53,7 @@ func (k *call) locate() (path, place, error) {
 }
 
 func runGet(k *call) (any, error) {
-	names, _, err := k.params.attributeNames()
+	names, err := k.params.attributeNames()
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (k *call) render(n *node, names []string) (any, error) {
 }
 
 func runList(k *call) (any, error) {
-	names, _, err := k.params.attributeNames()
+	names, err := k.params.attributeNames()
 	if err != nil {
 		return nil, err
 	}

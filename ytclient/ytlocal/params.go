@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"compress/zlib"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -155,7 +156,7 @@ func inflate(r *http.Request) (io.Reader, error) {
 	case "gzip":
 		body := bufio.NewReader(r.Body)
 		magic, err := body.Peek(2)
-		if err == io.EOF && len(magic) == 0 {
+		if errors.Is(err, io.EOF) && len(magic) == 0 {
 			return http.NoBody, nil
 		}
 		var z io.Reader
@@ -259,18 +260,18 @@ func (p params) attributes() (map[string]any, error) {
 	return m, nil
 }
 
-// attributeNames reads the list of attributes that get and list take: a plain list, or {keys=[…]}. all is set if no
-// list was given.
-func (p params) attributeNames() (names []string, given bool, err error) {
+// attributeNames reads the list of attributes that get and list take: a plain list, or {keys=[…]}.
+func (p params) attributeNames() ([]string, error) {
 	if m, ok := plain(p["attributes"]).(map[string]any); ok {
 		if len(m) == 0 {
-			return nil, false, nil
+			return nil, nil
 		}
 		keys, ok := toStrings(m["keys"])
 		if !ok {
-			return nil, false, p.wrong("attributes", "a list of strings or {keys=[…]}")
+			return nil, p.wrong("attributes", "a list of strings or {keys=[…]}")
 		}
-		return keys, true, nil
+		return keys, nil
 	}
-	return p.strings("attributes")
+	names, _, err := p.strings("attributes")
+	return names, err
 }

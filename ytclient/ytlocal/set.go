@@ -12,10 +12,7 @@ func runSet(k *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	value, err := k.input()
-	if err != nil {
-		return nil, err
-	}
+	value := k.input()
 	p, at, err := k.locate()
 	if err != nil {
 		return nil, err
@@ -39,7 +36,7 @@ func runSet(k *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = k.addValue(parent, key, value)
+	err = k.addValue(parent, key, value)
 	return done, err
 }
 
@@ -69,10 +66,7 @@ func (k *call) setAttributes(n *node, m map[string]any) error {
 }
 
 func runMultisetAttributes(k *call) (any, error) {
-	value, err := k.input()
-	if err != nil {
-		return nil, err
-	}
+	value := k.input()
 	m, ok := plain(value).(map[string]any)
 	if !ok {
 		return nil, fail(yterrors.CodeGeneric, "attributes must be a map, not %T", plain(value))
@@ -213,24 +207,24 @@ func (k *call) addNode(parent *node, key string, n *node) (*node, error) {
 }
 
 // addValue makes a node of a value.
-func (k *call) addValue(parent *node, key string, value any) (*node, error) {
+func (k *call) addValue(parent *node, key string, value any) error {
 	attrs := map[string]any{}
 	if va, ok := value.(*yson.ValueWithAttrs); ok {
 		attrs, value = va.Attrs, va.Value
 	}
 	typ, err := scalarType(value)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	n := k.c.newNode(typ, nil)
 	if n, err = k.addNode(parent, key, n); err != nil {
-		return nil, err
+		return err
 	}
 	if typ == "map_node" {
-		return n, k.addChildren(n, value.(map[string]any), attrs)
+		return k.addChildren(n, value.(map[string]any), attrs)
 	}
 	n.data = value
-	return n, k.setAttributes(n, attrs)
+	return k.setAttributes(n, attrs)
 }
 
 // addChildren fills an empty map node.
@@ -239,7 +233,7 @@ func (k *call) addChildren(n *node, children, attrs map[string]any) error {
 		if key == "" {
 			return fail(yterrors.CodeGeneric, "a key must not be empty")
 		}
-		if _, err := k.addValue(n, key, children[key]); err != nil {
+		if err := k.addValue(n, key, children[key]); err != nil {
 			return err
 		}
 	}

@@ -91,7 +91,7 @@ func (c *cluster) whoAmI(ctx context.Context, cfg Config, logger *slog.Logger, t
 		if time.Now().Add(pause).After(deadline) {
 			return "", err
 		}
-		if !told {
+		if !told && ctx.Err() == nil {
 			told = true
 			logger.Warn("waiting for the cluster", "cluster", c.auth.URL(), "timeout", cfg.StartupTimeout.String(), "err", err)
 		}

@@ -13,7 +13,7 @@ import (
 // NewLogger returns the log that Config asks for: JSON for machines, coloured lines for a terminal.
 func NewLogger(w io.Writer, cfg Config) *slog.Logger {
 	if cfg.LogFormat == "text" || cfg.LogFormat == "auto" && isTerminal(w) {
-		return slog.New(tint.NewHandler(w, &tint.Options{Level: cfg.LogLevel, TimeFormat: time.TimeOnly, NoColor: !isTerminal(w)}))
+		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: cfg.LogLevel, TimeFormat: time.TimeOnly, NoColor: !isTerminal(w)}))
 	}
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: cfg.LogLevel}))
 }

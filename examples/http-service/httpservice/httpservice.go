@@ -54,7 +54,7 @@ func Handler(info job.Info) http.Handler {
 			w.Header().Set("Content-Type", "application/json")
 			encoder := json.NewEncoder(w)
 			encoder.SetIndent("", "  ")
-			encoder.Encode(answer) // fails only when the client has left
+			_ = encoder.Encode(answer) // fails only when the client has left
 			return
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")

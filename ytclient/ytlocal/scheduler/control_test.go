@@ -45,9 +45,9 @@ func TestAbortByMany(t *testing.T) {
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
-			s.Abort(id, "")
+			_ = s.Abort(id, "") // all but the first may come too late
 			s.Operations()
-			s.Jobs(id)
+			_, _ = s.Jobs(id)
 		})
 	}
 	all.Wait()

@@ -65,16 +65,14 @@ func newOperation(user string, p *plan) *operation {
 // now in the precision of the wire, so that what is compared here and what is compared by a client is the same.
 func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
-// end decides how the operation ends and tells its jobs. The first decision stands; end reports whether this was it.
-// Scheduler.mu is held.
-func (op *operation) end(verdict, reason string) bool {
+// end decides how the operation ends and tells its jobs. The first decision stands. Scheduler.mu is held.
+func (op *operation) end(verdict, reason string) {
 	if op.verdict != "" || op.finished() {
-		return false
+		return
 	}
 	op.verdict, op.reason = verdict, reason
 	op.state = transitional[verdict]
 	close(op.ending)
-	return true
 }
 
 // finished reports whether the operation is in a final state. Scheduler.mu is held.

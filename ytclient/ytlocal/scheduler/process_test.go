@@ -179,7 +179,7 @@ func runCluster() {
 			stderr, _ := s.Stderr(id, j.ID)
 			told = append(told, strings.Fields(string(stderr))...)
 			if j.Task == "paused" && len(strings.Fields(string(stderr))) == 3 {
-				syscall.Kill(-j.PID, syscall.SIGSTOP)
+				_ = syscall.Kill(-j.PID, syscall.SIGSTOP) // again in the next round if it did not work
 			}
 		}
 		return len(told) == 6 && v.Port != 0 && connects(v.Port)
@@ -188,14 +188,16 @@ func runCluster() {
 	}
 	for _, text := range told {
 		var pid int
-		fmt.Sscan(text, &pid)
+		if _, err := fmt.Sscan(text, &pid); err != nil {
+			fail(err)
+		}
 		v.PIDs = append(v.PIDs, pid)
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(v); err != nil {
 		fail(err)
 	}
 	// Killed here; the end of stdin is for the case that the test itself is gone.
-	bufio.NewReader(os.Stdin).ReadByte()
+	_, _ = bufio.NewReader(os.Stdin).ReadByte()
 	s.Close()
 }
 
@@ -228,7 +230,7 @@ func TestJobsDieWhenTheClusterIsKilled(t *testing.T) {
 	if err := cluster.Process.Kill(); err != nil {
 		t.Error(err)
 	}
-	cluster.Wait()
+	_ = cluster.Wait() // says that it was killed
 	if len(v.PIDs) != 9 {
 		t.Fatalf("processes: got %v, want 9", v.PIDs)
 	}
