@@ -51,6 +51,7 @@ func client(t *testing.T, c *Cluster, token string) yt.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(yc.Stop)
 	return yc
 }
 
