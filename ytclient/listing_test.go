@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -148,13 +149,20 @@ func TestListOperationsFailsAsAWhole(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
+			var calls atomic.Int32
 			c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
+				calls.Add(1)
 				if params(t, r)["cursor_time"] == nil {
 					io.WriteString(w, first)
 					return
 				}
 				tt.second(w, r)
 			})
+			defer func() {
+				if n := calls.Load(); n != 2 {
+					t.Errorf("%d calls, want 2: nothing is gained by going on", n)
+				}
+			}()
 			got, err := c.ListOperations(t.Context())
 			if !errors.Is(err, ErrUnavailable) || len(got.Operations) != 0 {
 				t.Errorf("= %v, %v; want nothing and ErrUnavailable", got, err)
