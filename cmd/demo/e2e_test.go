@@ -175,7 +175,7 @@ func (s *stage) startProxy(t *testing.T) {
 func (s *stage) launch(t *testing.T) (http, grpc *process) {
 	t.Helper()
 	build := `CGO_ENABLED=0 go build -o "$OUT/yt-sample-grpc-service" ./examples/grpc-service`
-	goEnv := []string{"OUT=" + s.dir, "GOCACHE=" + goEnv(t, "GOCACHE"), "GOMODCACHE=" + goEnv(t, "GOMODCACHE"), "GOFLAGS=" + os.Getenv("GOFLAGS")}
+	goEnv := []string{"OUT=" + s.dir, "HOME=" + os.Getenv("HOME"), "GOCACHE=" + goEnv(t, "GOCACHE"), "GOMODCACHE=" + goEnv(t, "GOMODCACHE"), "GOFLAGS=" + os.Getenv("GOFLAGS")}
 	must(t, t.Run(build, func(t *testing.T) {
 		if r := s.shell(t.Context(), t, s.root, goEnv, build); r.code != 0 {
 			t.Fatal(r.stderr)
