@@ -274,7 +274,7 @@ func TestHoldDoesNotOutliveAnAttempt(t *testing.T) {
 func TestOnlyAnAbsentClusterIsAReason(t *testing.T) {
 	t.Parallel()
 	for _, fail := range []error{
-		ytclient.ErrOverloaded, ytclient.ErrRejected, ytclient.ErrConflict, errors.New("odd"),
+		ytclient.ErrOverloaded, ytclient.ErrOddAnswer, ytclient.ErrRejected, ytclient.ErrConflict, errors.New("odd"),
 		fmt.Errorf("%w: %w", ytclient.ErrUnavailable, ytclient.ErrOverloaded),
 	} {
 		t.Run(fail.Error(), func(t *testing.T) {

@@ -220,9 +220,10 @@ func (b *book[K, V]) settle(key K, value V, err error, asked time.Duration) answ
 
 // isUnreachable reports whether err says that the cluster could not be asked, which is when an earlier yes counts. A
 // cluster that limits our robot is there and must be asked again; otherwise whoever makes it busy makes revocations wait.
+// One that gives an answer which is none (an empty one, say) is there as well, and has not said yes.
 func isUnreachable(err error) bool {
 	return (errors.Is(err, ytclient.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)) &&
-		!errors.Is(err, ytclient.ErrOverloaded)
+		!errors.Is(err, ytclient.ErrOverloaded) && !errors.Is(err, ytclient.ErrOddAnswer)
 }
 
 // warn says once in a while that the cluster is away; each request tells about itself in the access log.

@@ -178,7 +178,7 @@ func (c *Client) do(ctx context.Context, request string, call func(context.Conte
 func recovered(call func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: its answer cannot be decoded: %v at %s", ErrUnavailable, p, panicOrigin())
+			err = fmt.Errorf("%w: it cannot be decoded: %v at %s", ErrOddAnswer, p, panicOrigin())
 		}
 	}()
 	return call()

@@ -76,23 +76,31 @@ func TestWhoAmIAnswers(t *testing.T) {
 		err   error
 	}{
 		{"login", answer(200, `{"login":"alice","realm":"r","csrf_token":"x"}`), "alice", nil},
-		{"empty map", answer(200, `{}`), "", ErrUnavailable},
-		{"empty login", answer(200, `{"login":""}`), "", ErrUnavailable},
-		{"nothing", answer(200, ``), "", ErrUnavailable},
-		{"login page", answer(200, `<html>log in</html>`), "", ErrUnavailable},
-		{"no object", answer(200, `null`), "", ErrUnavailable},
+		{"empty map", answer(200, `{}`), "", ErrOddAnswer},
+		{"empty login", answer(200, `{"login":""}`), "", ErrOddAnswer},
+		{"nothing", answer(200, ``), "", ErrOddAnswer},
+		{"login page", answer(200, `<html>log in</html>`), "", ErrOddAnswer},
+		{"no object", answer(200, `null`), "", ErrOddAnswer},
 		{"401 without code", answer(401, `who?`), "", ErrUnauthenticated},
 		{"401", answer(401, `{"code":900,"message":"no"}`), "", ErrUnauthenticated},
 		{"403 banned", answer(403, `{"code":1,"message":"b","inner_errors":[{"code":903,"message":"banned"}]}`), "", ErrDenied},
 		{"backend down", answer(503, `{"code":1,"message":"b","inner_errors":[{"code":900,"message":"blackbox"}]}`), "", ErrUnavailable},
 		{"503", answer(503, `bad gateway`), "", ErrUnavailable},
+		{"503 on the way to denying", ytError(503, 901), "", ErrUnavailable},
 		{"overloaded", ytError(503, 108), "", ErrOverloaded},
+		{"too many requests", answer(429, "slow down"), "", ErrOverloaded},
+		{"redirect", answer(302, ""), "", ErrOddAnswer},
+		{"not the cluster", answer(404, "nothing here"), "", ErrOddAnswer},
+		{"cut", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			io.WriteString(w, `{"login":`)
+		}, "", ErrUnavailable},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			login, err := newClient(t, tt.h).WhoAmI(t.Context(), Credentials{Kind: OAuth, Secret: "s"})
-			if login != tt.login || !errors.Is(err, tt.err) {
+			if login != tt.login || !errors.Is(err, tt.err) || errors.Is(err, ErrOddAnswer) != errors.Is(tt.err, ErrOddAnswer) {
 				t.Errorf("WhoAmI = %q, %v; want %q, %v", login, err, tt.login, tt.err)
 			}
 		})
@@ -167,13 +175,14 @@ func TestCheckOperationPermissionAnswers(t *testing.T) {
 	}{
 		{"allow", answer(200, `{action=allow}`), true, nil},
 		{"deny", answer(200, `{action=deny}`), false, nil},
-		{"empty map", answer(200, `{}`), false, ErrUnavailable},
-		{"entity", answer(200, `#`), false, ErrUnavailable},
-		{"nothing", answer(200, ``), false, ErrUnavailable},
-		{"another action", answer(200, `{action=Allow}`), false, ErrUnavailable},
-		{"html", answer(200, `<html>`), false, ErrUnavailable},
+		{"empty map", answer(200, `{}`), false, ErrOddAnswer},
+		{"entity", answer(200, `#`), false, ErrOddAnswer},
+		{"nothing", answer(200, ``), false, ErrOddAnswer},
+		{"another action", answer(200, `{action=Allow}`), false, ErrOddAnswer},
+		{"html", answer(200, `<html>`), false, ErrOddAnswer},
 		{"no such operation", ytError(400, 1915), false, ErrNoSuchOperation},
 		{"unknown user", ytError(400, 907), false, ErrRejected},
+		{"503 on the way to not finding it", ytError(503, 1915), false, ErrUnavailable},
 		{"robot refused", ytError(401, 900), false, ErrUnauthenticated},
 		{"bare 500", answer(500, `oops`), false, ErrUnavailable},
 	}
@@ -181,7 +190,7 @@ func TestCheckOperationPermissionAnswers(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			allowed, err := newClient(t, tt.h).CheckOperationPermission(t.Context(), "alice", "1-2-3e803e8-4", Read)
-			if allowed != tt.allowed || !errors.Is(err, tt.err) {
+			if allowed != tt.allowed || !errors.Is(err, tt.err) || errors.Is(err, ErrOddAnswer) != errors.Is(tt.err, ErrOddAnswer) {
 				t.Errorf("= %v, %v; want %v, %v", allowed, err, tt.allowed, tt.err)
 			}
 		})

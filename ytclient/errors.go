@@ -12,7 +12,8 @@ import (
 	"go.ytsaurus.tech/yt/go/yterrors"
 )
 
-// What a call can fail with. Errors returned by Client wrap exactly one of them; test with errors.Is.
+// What a call can fail with. Errors returned by Client wrap one of them (and ErrOddAnswer is an ErrUnavailable); test with
+// errors.Is.
 var (
 	// ErrUnauthenticated: the cluster refused the credentials (HTTP 401, or codes 110, 111, 900).
 	ErrUnauthenticated = errors.New("the cluster refused the credentials")
@@ -28,6 +29,9 @@ var (
 	ErrOverloaded = errors.New("the cluster limits requests")
 	// ErrUnavailable: the cluster could not be asked, took too long, broke, or answered something that is no answer.
 	ErrUnavailable = errors.New("the cluster cannot be asked")
+	// ErrOddAnswer is the ErrUnavailable of a cluster that was reached and answered, without a failure of its own (5xx),
+	// something that is no answer: an empty one, a login page, a redirect.
+	ErrOddAnswer = fmt.Errorf("%w: its answer is none", ErrUnavailable)
 	// ErrRejected: the cluster understood the call and refused it for a reason that no other sentinel names.
 	ErrRejected = errors.New("the cluster rejected the request")
 )
@@ -79,8 +83,9 @@ func sentinel(err error, seen *seen) error {
 	}
 	for _, c := range codes {
 		if yterrors.ContainsErrorCode(err, c.code) {
-			// A failing authenticator behind the cluster nests 900 in an answer that is 5xx: nobody has judged the credentials.
-			if errors.Is(c.sentinel, ErrUnauthenticated) && status >= http.StatusInternalServerError {
+			// A verdict comes with 4xx. In an answer that is 5xx the code is what some part of the cluster said on its way to
+			// failing (a failing authenticator nests 900 there): nobody has judged anything. Only being limited comes with 503.
+			if status >= http.StatusInternalServerError && !errors.Is(c.sentinel, ErrOverloaded) {
 				return ErrUnavailable
 			}
 			return c.sentinel
@@ -91,8 +96,9 @@ func sentinel(err error, seen *seen) error {
 		return ErrUnauthenticated
 	case status == http.StatusForbidden:
 		return ErrDenied
-	case status != http.StatusBadRequest:
-		// Connections that broke, 5xx, redirects, and 200 with something that is no answer.
+	case status == http.StatusTooManyRequests:
+		return ErrOverloaded
+	case status == 0, status >= http.StatusInternalServerError, brokenConnection(err):
 		return ErrUnavailable
 	}
 	for _, code := range transient {
@@ -101,10 +107,10 @@ func sentinel(err error, seen *seen) error {
 		}
 	}
 	var ytErr *yterrors.Error
-	if !errors.As(err, &ytErr) {
-		return ErrUnavailable
+	if status == http.StatusBadRequest && errors.As(err, &ytErr) {
+		return ErrRejected
 	}
-	return ErrRejected
+	return ErrOddAnswer
 }
 
 // brokenConnection reports whether the call ended because its connection did, so that one more try makes sense.

@@ -18,7 +18,7 @@ func (c *Client) WhoAmI(ctx context.Context, cr Credentials) (login string, err 
 			return err
 		}
 		if r == nil || r.Login == "" {
-			return fmt.Errorf("%w: it answered without a login", ErrUnavailable)
+			return fmt.Errorf("%w: it has no login", ErrOddAnswer)
 		}
 		login = r.Login
 		return nil
@@ -47,11 +47,11 @@ func (c *Client) CheckOperationPermission(ctx context.Context, login, operationI
 		case err != nil:
 			return err
 		case r == nil:
-			return fmt.Errorf("%w: it answered nothing", ErrUnavailable)
+			return fmt.Errorf("%w: it is empty", ErrOddAnswer)
 		case r.Action == yt.ActionAllow:
 			allowed = true
 		case r.Action != yt.ActionDeny:
-			return fmt.Errorf("%w: it answered action %.32q, neither allow nor deny", ErrUnavailable, r.Action)
+			return fmt.Errorf("%w: its action is %.32q, neither allow nor deny", ErrOddAnswer, r.Action)
 		}
 		return nil
 	})

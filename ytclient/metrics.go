@@ -41,7 +41,7 @@ var kinds = []struct {
 }{
 	{ErrUnauthenticated, "unauthenticated"}, {ErrDenied, "denied"}, {ErrNotFound, "not_found"},
 	{ErrNoSuchOperation, "no_such_operation"}, {ErrConflict, "conflict"}, {ErrOverloaded, "overloaded"},
-	{ErrUnavailable, "unavailable"}, {ErrRejected, "rejected"},
+	{ErrOddAnswer, "odd_answer"}, {ErrUnavailable, "unavailable"}, {ErrRejected, "rejected"},
 }
 
 func (m *Metrics) observe(request string, d time.Duration, err error) {
