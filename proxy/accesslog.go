@@ -39,11 +39,17 @@ type exchange struct {
 	upgraded  *upgraded // the tunnel's other end, once the job agreed
 
 	bytesIn, bytesOut atomic.Int64 // bodies and tunnels; written by copying goroutines
+	bodyEnded         atomic.Bool  // the caller's body was read to its end; written by the goroutine that sends it on
 	grpcStatus        string
 
 	failure  *cause // why we answered ourselves
 	err      error  // what the log says about it
 	finished bool   // false when a panic ended the handler
+}
+
+// bodyOpen reports an HTTP/1 request whose body was not read to its end. (Over HTTP/2 a body is its stream's alone.)
+func (x *exchange) bodyOpen() bool {
+	return x.in.ProtoMajor == 1 && x.in.ContentLength != 0 && !x.bodyEnded.Load()
 }
 
 type exchangeKey struct{}

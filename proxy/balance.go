@@ -190,9 +190,12 @@ func (b *requestBody) Read(p []byte) (int, error) {
 		b.x.bytesIn.Add(int64(n))
 		b.x.idle.touch()
 	}
+	if err == io.EOF {
+		b.x.bodyEnded.Store(true)
+	}
 	if err == io.EOF && b.out.Trailer != nil {
 		for name, values := range b.x.in.Trailer {
-			if trailerPasses(name, b.x.confides) {
+			if trailerPasses(name, b.x.confides) && validValues(values) {
 				b.out.Trailer[name] = values
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"sync"
+	"time"
 
 	"golang.org/x/net/http/httpguts"
 
@@ -50,6 +51,10 @@ func (p *Proxy) forward(x *exchange) error {
 	x.cancel = cancel
 	x.idle.start(p.cfg.IdleTimeout, x.expire)
 	defer x.idle.stop()
+	if x.in.ProtoMajor == 1 {
+		// An answer of our own on this connection may have left one behind (writeBody).
+		_ = http.NewResponseController(x.w.ResponseWriter).SetWriteDeadline(time.Time{})
+	}
 	if x.in.ProtoMajor == 1 && x.in.ContentLength != 0 {
 		// A job may answer while the body is still coming; without this net/http would read the rest of it first.
 		_ = http.NewResponseController(x.w.ResponseWriter).EnableFullDuplex()
@@ -143,7 +148,7 @@ func (p *Proxy) receive(res *http.Response) error {
 		return &Error{cause: causeBadAnswer, Err: errors.New("status " + quoted(res.Status))}
 	}
 	p.rules.cleanAnswer(res.Header, x)
-	p.rules.cleanAnswer(res.Trailer, x) // names only, so far; finish has the values
+	p.rules.cleanTrailerNames(res.Trailer, x) // finish has the values
 	if x.shared {
 		res.Header["Cache-Control"] = []string{"no-store"}
 		res.Header.Add("Vary", HeaderID)

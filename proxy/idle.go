@@ -63,10 +63,16 @@ func (t *idleTimer) stop() {
 	}
 }
 
-// expire ends an exchange that was idle for too long, also one that hangs in writing to a caller who does not read.
+// expire ends an exchange that was idle for too long, also one that hangs in writing to a caller who does not read. While
+// no answer has begun there is time to write ours.
 func (x *exchange) expire() {
 	x.cancel(causeIdle)
-	if x.w.started.Load() && !x.websocket {
-		_ = http.NewResponseController(x.w.ResponseWriter).SetWriteDeadline(time.Unix(1, 0))
+	if x.w.hijacked.Load() {
+		return // the tunnel closes its connections
 	}
+	deadline := time.Unix(1, 0)
+	if !x.w.started.Load() {
+		deadline = time.Now().Add(lastWordTime)
+	}
+	_ = http.NewResponseController(x.w.ResponseWriter).SetWriteDeadline(deadline)
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // retryAfter is what a 503 asks for, in seconds: a discovery cycle is about that long.
@@ -109,6 +110,10 @@ func (x *exchange) writeBody(status int, contentType string, body []byte) {
 	h.Set("Content-Type", contentType)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	h.Set("X-Content-Type-Options", "nosniff")
+	if x.in.ProtoMajor == 1 {
+		// Callers of whom nobody knows anything may pipeline requests and never read; HTTP/2 has limits of its own.
+		_ = http.NewResponseController(x.w.ResponseWriter).SetWriteDeadline(time.Now().Add(ownAnswerTime))
+	}
 	x.w.WriteHeader(status)
 	if x.in.Method != http.MethodHead {
 		_, _ = x.w.Write(body) // the caller may have left; the log says so

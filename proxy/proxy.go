@@ -59,8 +59,8 @@ type Config struct {
 	PublicScheme string
 	// LoginURL is where a browser's 401 page links to: http or https, absolute. Empty: no link.
 	LoginURL string
-	// ForwardCredentialsTo names users and operation aliases (with or without "*") whose services an admin trusts with
-	// callers' credentials. An alias belongs to whoever starts an operation with it first; a user is the safer choice.
+	// ForwardCredentialsTo names users, and operation aliases with their "*", whose services an admin trusts with callers'
+	// credentials. An alias belongs to whoever starts an operation with it first; a user is the safer choice.
 	ForwardCredentialsTo []string
 
 	// Logger gets what goes wrong; nil: nothing is logged.
@@ -149,7 +149,21 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.answer(x, err)
 	}
 	x.finished = true
+	if x.bodyOpen() {
+		// net/http reads on for a while before it closes, so that the answer is not lost; somebody who sends nothing more
+		// must not hold it there.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lingerTime))
+	}
 }
+
+const (
+	// lingerTime is how long the rest of a request that was answered early may take.
+	lingerTime = 5 * time.Second
+	// lastWordTime is how long writing our answer may take when the idle timeout has ended an exchange.
+	lastWordTime = time.Second
+	// ownAnswerTime is how long a caller may take to read an answer of ours.
+	ownAnswerTime = 30 * time.Second
+)
 
 // walk is the way of a request. Each step decides one thing, once, and what follows uses the decision. Who the caller is
 // comes before what exists: without valid credentials the answer is 401 whatever the name. The one exception is the
@@ -183,6 +197,8 @@ func refuse(r *http.Request) error {
 	switch {
 	case r.Method == http.MethodConnect:
 		return fail(causeBadTarget, "method CONNECT is not served")
+	case !httpguts.ValidHeaderFieldName(r.Method): // a token, like these; HTTP/2 lets everything through
+		return fail(causeBadTarget, "the method is not one word")
 	case strings.Contains(r.RequestURI, "#"):
 		return fail(causeBadTarget, "the request target has a fragment (#): a client keeps that to itself")
 	case r.URL.Opaque != "" || r.ProtoMajor >= 2 && !strings.HasPrefix(r.RequestURI, "/"):

@@ -65,8 +65,9 @@ func isID(s string) bool {
 // home reports a request for the proxy's own page: its own host, and nothing that names a service.
 func (n *naming) home() bool { return n.kind == discovery.HostOwn && n.id == "" && n.err == nil }
 
-// shared reports that the service was reached through the proxy's own host, an origin that it shares with every other one.
-func (n *naming) shared() bool { return n.kind == discovery.HostOwn }
+// shared reports that the service was reached by another host than one of its own, so through an origin that it shares with
+// every other one: the proxy's own host, an IP address, a name inside of Kubernetes.
+func (n *naming) shared() bool { return n.kind != discovery.HostService }
 
 // resolve finds the one service that everything present names. Whoever disagrees with somebody else, also by naming
 // nothing that exists, makes the request ambiguous.

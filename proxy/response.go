@@ -28,6 +28,15 @@ func (ru *rules) cleanAnswer(h http.Header, x *exchange) {
 	}
 }
 
+// cleanTrailerNames takes the names of trailers that must not pass out of an announcement, which has no values yet.
+func (ru *rules) cleanTrailerNames(announced http.Header, x *exchange) {
+	for name := range announced {
+		if len(ru.cleanValues(name, []string{"x"}, x)) == 0 {
+			delete(announced, name)
+		}
+	}
+}
+
 // cleanValues is what remains of one header. It returns values itself when nothing has to change.
 func (ru *rules) cleanValues(name string, values []string, x *exchange) []string {
 	switch name {
@@ -86,19 +95,19 @@ func (ru *rules) cleanSetCookie(v string) (string, bool) {
 
 // cleanChallenge drops the challenges of a WWW-Authenticate value that make browsers send the account of the machine's
 // user. A value may hold several challenges, and commas also divide their parameters (RFC 9110, section 11.6.1): a part
-// begins a new challenge if its first word is not followed by "=".
+// begins a new challenge if its first word is not followed by "=". The first part always does.
 func cleanChallenge(v string) (string, bool) {
 	parts := splitQuoted(v, ',')
 	kept := parts[:0]
 	dropping := false
-	for _, part := range parts {
+	for i, part := range parts {
 		word := trimSpace(part)
 		end := strings.IndexAny(word, " \t=")
 		rest := ""
 		if end >= 0 {
 			word, rest = word[:end], trimSpace(word[end:])
 		}
-		if !strings.HasPrefix(rest, "=") {
+		if i == 0 || !strings.HasPrefix(rest, "=") {
 			dropping = strings.EqualFold(word, "Negotiate") || strings.EqualFold(word, "NTLM")
 		}
 		if !dropping {

@@ -80,6 +80,7 @@ func TestCleanValues(t *testing.T) {
 
 	f("Www-Authenticate", `Basic realm="a, Negotiate"`, `Basic realm="a, Negotiate"`)
 	f("Www-Authenticate", "Negotiate", "")
+	f("Www-Authenticate", "Negotiate =abc", "")
 	f("Www-Authenticate", "NTLM TlRMTVNTUAAC", "")
 	f("Www-Authenticate", `negotiate, Basic realm="x", charset="UTF-8"`, `Basic realm="x", charset="UTF-8"`)
 	f("Www-Authenticate", `Basic realm="x", charset = "UTF-8", NTLM`, `Basic realm="x", charset = "UTF-8"`)

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -20,17 +21,23 @@ type rules struct {
 	bases   discovery.Bases
 	cookie  string // the cluster's login cookie; empty: none
 	trusted []netip.Prefix
-	scheme  string          // what jobs read as X-Forwarded-Proto; empty: the connection's
-	trusts  map[string]bool // users and aliases that may see credentials; nil: none
+	scheme  string // what jobs read as X-Forwarded-Proto; empty: the connection's
+	// Users, and operation aliases without their "*", whose jobs may see credentials; nil: none. They are two sets: an alias
+	// is its operation's author's to choose, and must not pass for a user.
+	trustedUsers, trustedAliases map[string]bool
 }
 
 func newRules(cfg Config) rules {
 	ru := rules{bases: cfg.Bases, cookie: cfg.AuthCookieName, trusted: cfg.TrustedProxies, scheme: cfg.PublicScheme}
+	if len(cfg.ForwardCredentialsTo) > 0 {
+		ru.trustedUsers, ru.trustedAliases = make(map[string]bool), make(map[string]bool)
+	}
 	for _, name := range cfg.ForwardCredentialsTo {
-		if ru.trusts == nil {
-			ru.trusts = make(map[string]bool)
+		if alias, ok := strings.CutPrefix(name, "*"); ok {
+			ru.trustedAliases[alias] = true
+		} else {
+			ru.trustedUsers[name] = true
 		}
-		ru.trusts[strings.TrimPrefix(name, "*")] = true
 	}
 	return ru
 }
@@ -42,11 +49,8 @@ func (ru *rules) isCookie(name string) bool {
 
 // confides reports whether an admin trusts the operation behind s with its callers' credentials.
 func (ru *rules) confides(s *discovery.Service) bool {
-	if ru.trusts == nil {
-		return false
-	}
 	alias, ok := strings.CutPrefix(s.Alias, "*")
-	return ru.trusts[s.User] || ok && ru.trusts[alias]
+	return ru.trustedUsers[s.User] || ok && ru.trustedAliases[alias]
 }
 
 // rewrite makes out what the job may see of x.in. httputil.ReverseProxy (and nobody else) has cloned it and has removed
@@ -157,7 +161,13 @@ func passingTrailers(in *http.Request, confides bool) http.Header {
 // trailerPasses refuses everything that is dropped as a header, cookies, and what RFC 9110, section 6.5.1 forbids in
 // trailers: framing, routing and credentials.
 func trailerPasses(name string, confides bool) bool {
-	return name != "" && httpguts.ValidTrailerHeader(name) && name != "Cookie" && !drops(name, confides, false)
+	return httpguts.ValidHeaderFieldName(name) && httpguts.ValidTrailerHeader(name) && name != "Cookie" && !drops(name, confides, false)
+}
+
+// validValues reports values that HTTP/2 could carry. HTTP/1.1 callers can put others into trailers, which net/http does not
+// look at, and one would end the stream to a gRPC job as if the job had broken it.
+func validValues(values []string) bool {
+	return !slices.ContainsFunc(values, func(v string) bool { return !httpguts.ValidHeaderFieldValue(v) })
 }
 
 // rewriteURL keeps path and query byte for byte. net/url would re-encode a path with bytes that it does not like, and decode

@@ -79,7 +79,8 @@ func TestForwardCredentialsTo(t *testing.T) {
 	}{
 		{"user", "jovyan", discovery.Service{User: "jovyan"}, true},
 		{"alias", "*notebook", discovery.Service{Alias: "*notebook"}, true},
-		{"alias without star", "notebook", discovery.Service{Alias: "*notebook"}, true},
+		{"an alias that is a trusted user's name", "jovyan", discovery.Service{User: "mallory", Alias: "*jovyan"}, false},
+		{"a user with a trusted alias's name", "*notebook", discovery.Service{User: "notebook"}, false},
 		{"somebody else", "notebook", discovery.Service{User: "mallory", Alias: "*other"}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

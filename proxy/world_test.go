@@ -365,15 +365,19 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
+// text is all lines so far.
+func (l *lines) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
 // wait returns the record of a request: the line is written when the handler ends, after the caller has the answer.
 func (l *lines) wait(tb testing.TB, requestID string) map[string]any {
 	tb.Helper()
 	deadline := time.Now().Add(5 * time.Second)
 	for ; time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		l.mu.Lock()
-		text := l.buf.String()
-		l.mu.Unlock()
-		for line := range strings.Lines(text) {
+		for line := range strings.Lines(l.text()) {
 			var record map[string]any
 			if json.Unmarshal([]byte(line), &record) == nil && record["request_id"] == requestID {
 				return record

@@ -11,10 +11,11 @@ import (
 // httputil.ReverseProxy sends without asking anybody, and counts.
 type responseWriter struct {
 	http.ResponseWriter
-	x       *exchange
-	rules   *rules
-	status  int         // final status; 0 until there is one
-	started atomic.Bool // the final status was sent, or the connection is no longer HTTP
+	x        *exchange
+	rules    *rules
+	status   int         // final status; 0 until there is one
+	started  atomic.Bool // the final status was sent, or the connection is no longer HTTP
+	hijacked atomic.Bool // the connection is a tunnel's
 }
 
 // WriteHeader sends a status. A 1xx is always the job's, since we write none, and is cleaned here.
@@ -26,6 +27,12 @@ func (w *responseWriter) WriteHeader(status int) {
 			w.x.cancel(&Error{cause: causeBadAnswer, Err: errUnaskedUpgrade})
 			return
 		}
+		if w.x.in.ProtoMajor >= 2 {
+			// Not passed on: net/http encodes a 1xx from this very map, maybe still when the stream has ended and the map is
+			// about to change. Concurrent map access ends the process, and a job and its own caller can bring it about.
+			return
+		}
+		removeHopByHop(h)
 		w.rules.cleanAnswer(h, w.x)
 		w.ResponseWriter.WriteHeader(status)
 		return
@@ -35,6 +42,10 @@ func (w *responseWriter) WriteHeader(status int) {
 	}
 	w.status = status
 	h["X-Request-Id"] = []string{w.x.id}
+	if w.x.bodyOpen() {
+		// What is left of the body, or follows a broken one, must not be read as the next request, and nobody waits for it.
+		h["Connection"] = []string{"close"}
+	}
 	w.ResponseWriter.WriteHeader(status)
 }
 
@@ -65,6 +76,7 @@ func (w *responseWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil {
 		w.started.Store(true)
+		w.hijacked.Store(true)
 	}
 	return conn, rw, err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"os/signal"
 	"runtime"
@@ -58,7 +59,10 @@ func runServe(ctx context.Context, args []string, getenv func(string) string, st
 		fmt.Fprintf(stderr, "task-proxy: %v\n", err)
 		return 1
 	}
-	if err := serve.Run(ctx, cfg, serve.NewLogger(stderr, cfg), nil); err != nil {
+	logger := serve.NewLogger(stderr, cfg)
+	log.SetFlags(0)
+	log.SetOutput(serve.StandardLog(logger))
+	if err := serve.Run(ctx, cfg, logger, nil); err != nil {
 		fmt.Fprintf(stderr, "task-proxy: %v\n", err)
 		return 1
 	}

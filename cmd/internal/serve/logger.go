@@ -4,6 +4,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/lmittmann/tint"
@@ -16,6 +17,18 @@ func NewLogger(w io.Writer, cfg Config) *slog.Logger {
 		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: cfg.LogLevel, TimeFormat: time.TimeOnly, NoColor: !isTerminal(w)}))
 	}
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: cfg.LogLevel}))
+}
+
+// StandardLog is where package log is to write: libraries use it, net/http among them for what a job sends out of turn. A
+// line is a job's words as much as the library's, so it is an attribute, quoted and cut.
+func StandardLog(logger *slog.Logger) io.Writer { return standardLog{logger} }
+
+type standardLog struct{ logger *slog.Logger }
+
+func (l standardLog) Write(line []byte) (int, error) {
+	const most = 256
+	l.logger.Debug("message of a library", "err", strconv.QuoteToASCII(string(line[:min(len(line), most)])))
+	return len(line), nil
 }
 
 func isTerminal(w io.Writer) bool {

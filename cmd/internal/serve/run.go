@@ -156,6 +156,7 @@ func assemble(cfg Config, cluster *cluster, registry *prometheus.Registry, logge
 			Logger:   logger,
 		}),
 		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
 	return p, nil
