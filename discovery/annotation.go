@@ -18,41 +18,64 @@ const (
 	maxTold     = 16  // problems of one operation's annotations; further ones are told as a number
 )
 
-// declaration is one service as an operation asks for it, before any job is known.
+// declaration is one service as an operation asks for it, before any job is known. Where it answers is either a port that
+// the cluster gives to the jobs of its task, or an address that somebody wrote, which the guard judges.
 type declaration struct {
 	task        string
 	name        string
 	protocol    Protocol
-	portIndex   int
+	portIndex   int // of the task's ports; meant only if nothing is written
 	permissions []ytclient.Permission
+	written     place
 }
 
 // publisher is one way in which operations publish services. Both functions are pure.
 type publisher struct {
-	// claims reports whether operations with these annotations are published this way; then no later publisher is asked.
-	claims func(annotations map[string]any) (bool, []Problem)
+	// claims says whether operations with these annotations are published this way.
+	claims func(annotations map[string]any) (verdict, []Problem)
 	// declare says what such an operation publishes, given its tasks. The same input gives the same output, order included.
 	declare func(annotations map[string]any, tasks []ytclient.Task) ([]declaration, []Problem)
 }
 
-// publishers in order of precedence: the first that claims an operation decides alone.
-var publishers = []*publisher{
-	{claims: claimsTaskProxy, declare: declareTaskProxy},
+// verdict is what a publisher says to an operation's annotations.
+type verdict int
+
+const (
+	notMine verdict = iota // the next publisher is asked
+	mine                   // it decides, and no later one is asked
+	nothing                // the operation publishes nothing, whatever else it carries
+)
+
+// newPublishers lists the publishers in order of precedence: the first that does not say notMine decides.
+func newPublishers(cfg SPYTConfig) []*publisher {
+	notebook := &publisher{claims: claimsNotebook, declare: declareNotebook}
+	taskProxy := &publisher{claims: claimsTaskProxy, declare: declareTaskProxy}
+	direct := directSubmit{beside: []*publisher{notebook, {claims: claimsClique}, taskProxy}}
+	return []*publisher{
+		{claims: direct.claims, declare: direct.declare},
+		{claims: claimsCluster, declare: cfg.declareCluster},
+		notebook,
+		{claims: claimsClique},
+		taskProxy,
+	}
 }
 
-// claim finds the publisher of an operation; nil when it publishes nothing. The problems are those of publishers that
+// publisherOf finds the publisher of an operation; nil when it publishes nothing. The problems are those of publishers that
 // could not tell. A panic over annotations that nobody thought of becomes a problem of this operation.
-func claim(annotations map[string]any) (p *publisher, problems []Problem) {
+func publisherOf(publishers []*publisher, annotations map[string]any) (p *publisher, problems []Problem) {
 	defer func() {
 		if recover() != nil {
 			p, problems = nil, []Problem{{Kind: BadAnnotation, Reason: "the annotations cannot be read"}}
 		}
 	}()
 	for _, p := range publishers {
-		claimed, trouble := p.claims(annotations)
+		says, trouble := p.claims(annotations)
 		problems = append(problems, trouble...)
-		if claimed {
+		switch says {
+		case mine:
 			return p, problems
+		case nothing:
+			return nil, problems
 		}
 	}
 	return nil, problems
@@ -81,28 +104,31 @@ const annotationKey = "task_proxy"
 
 // claimsTaskProxy reads task_proxy={enabled=%true}. Sloppy clients write the boolean as a string. Absent, null and false mean
 // that nothing is published, which is no problem.
-func claimsTaskProxy(annotations map[string]any) (bool, []Problem) {
-	bad := func(reason string) (bool, []Problem) { return false, []Problem{{Kind: BadAnnotation, Reason: reason}} }
+func claimsTaskProxy(annotations map[string]any) (verdict, []Problem) {
+	bad := func(reason string) (verdict, []Problem) {
+		return notMine, []Problem{{Kind: BadAnnotation, Reason: reason}}
+	}
 	var annotation map[string]any
 	switch v := at(annotations, annotationKey).(type) {
 	case nil:
-		return false, nil
+		return notMine, nil
 	case map[string]any:
 		annotation = v
 	default:
 		return bad("task_proxy is " + describe(v) + "; it must be a map such as {enabled=%true}")
 	}
 	switch enabled := at(annotation, "enabled").(type) {
-	case nil:
-		return false, nil
-	case bool:
-		return enabled, nil
+	case nil, bool:
+		if enabled != true {
+			return notMine, nil
+		}
+		return mine, nil
 	case string:
 		switch enabled {
 		case "true", "True":
-			return true, nil
+			return mine, nil
 		case "false", "False":
-			return false, nil
+			return notMine, nil
 		}
 	}
 	return bad("task_proxy/enabled is " + describe(at(annotation, "enabled")) + "; it must be %true or %false")

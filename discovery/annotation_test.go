@@ -16,6 +16,12 @@ func words(services []declaration, problems []Problem) []string {
 	var lines []string
 	for _, d := range services {
 		line := fmt.Sprintf("%s/%s %s %d", d.task, d.name, d.protocol, d.portIndex)
+		switch w := d.written; {
+		case w.directory != "":
+			line = fmt.Sprintf("%s/%s %s %s/%s", d.task, d.name, d.protocol, w.directory, w.entry)
+		case !w.isZero():
+			line = fmt.Sprintf("%s/%s %s %s", d.task, d.name, d.protocol, w.at)
+		}
 		if slices.Contains(d.permissions, ytclient.Manage) {
 			line += " manage"
 		}
@@ -29,7 +35,7 @@ func words(services []declaration, problems []Problem) []string {
 
 // publish runs an operation's annotations through all that a cycle does with them.
 func publish(annotations map[string]any, tasks []ytclient.Task) []string {
-	p, problems := claim(annotations)
+	p, problems := publisherOf(newPublishers(SPYTConfig{}), annotations)
 	if p == nil {
 		return words(nil, problems)
 	}
@@ -145,7 +151,7 @@ func TestAnnotationLimits(t *testing.T) {
 	t.Parallel()
 	annotations := map[string]any{"task_proxy": map[string]any{"enabled": true}}
 
-	p, _ := claim(annotations)
+	p, _ := publisherOf(newPublishers(SPYTConfig{}), annotations)
 	services, problems := declared(p, annotations, []ytclient.Task{{Name: "a", PortCount: 63}, {Name: "b", PortCount: math.MaxInt}, {Name: "c", PortCount: math.MaxInt}})
 	if len(services) != maxServices || services[63].task != "b" {
 		t.Errorf("%d services, the last of %v; want %d, the last of task b", len(services), services[len(services)-1], maxServices)
@@ -195,7 +201,7 @@ func FuzzAnnotation(f *testing.F) {
 			return // a spec does not name a task twice
 		}
 		tasks := []ytclient.Task{{Name: "other", PortCount: 1}, {Name: task, PortCount: ports}}
-		p, _ := claim(annotations)
+		p, _ := publisherOf(newPublishers(SPYTConfig{}), annotations)
 		if p == nil {
 			return
 		}

@@ -129,8 +129,23 @@ type tellingStore struct {
 	written chan struct{}
 }
 
-func (s tellingStore) WriteServices(ctx context.Context, rows []ytclient.ServiceRow) error {
-	err := s.Store.WriteServices(ctx, rows)
-	s.written <- struct{}{}
-	return err
+func (s tellingStore) AcquireWriter(ctx context.Context) (ytclient.ServicesWriter, error) {
+	w, err := s.Store.AcquireWriter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return tellingWriter{w, s.written}, nil
+}
+
+type tellingWriter struct {
+	ytclient.ServicesWriter
+	written chan struct{}
+}
+
+func (w tellingWriter) Sync(ctx context.Context, want func([]ytclient.ServiceRow, bool) ([]ytclient.ServiceRow, bool)) (bool, error) {
+	wrote, err := w.ServicesWriter.Sync(ctx, want)
+	if wrote {
+		w.written <- struct{}{}
+	}
+	return wrote, err
 }

@@ -29,9 +29,11 @@ type tracked struct {
 	declProblems []Problem // its own and those of finding its publisher
 
 	jobs         map[string]*job
+	addresses    addresses // where its author says that services answer
 	jobsDue      bool      // something happened since the last full list of jobs
 	jobsListed   time.Time // when that was
 	refreshAfter time.Duration
+	emptyOnce    bool // the last list of jobs was empty for no reason, and not believed
 
 	present     bool      // in the listing of this cycle
 	absentSince time.Time // since when it is absent and nobody answers why; zero: nothing is open
@@ -53,6 +55,7 @@ func (t *tracked) troubleOf(call string, err error) {
 
 // declare works out what the operation publishes.
 func (t *tracked) declare() {
+	t.addresses.generation++
 	t.declarations, t.declProblems = nil, slices.Clone(t.claimProblems)
 	if t.resolved {
 		declarations, problems := declared(t.publisher, t.op.Annotations, t.tasks)
@@ -66,6 +69,19 @@ func (t *tracked) declare() {
 func (d *Discovery) cycle(ctx context.Context) error {
 	d.calls.Store(0)
 	now := time.Now()
+	refresh, failures := d.early.begin(now)
+	d.noteFailures(failures)
+	for _, id := range refresh {
+		if t := d.tracked[id]; t != nil {
+			t.jobsDue = true
+		}
+	}
+	err := d.ask(ctx, now)
+	d.early.end(time.Now(), err == nil)
+	return err
+}
+
+func (d *Discovery) ask(ctx context.Context, now time.Time) error {
 	var listing ytclient.Listing
 	err := d.call(ctx, func(ctx context.Context) (err error) {
 		listing, err = d.source.ListOperations(ctx)
@@ -79,15 +95,42 @@ func (d *Discovery) cycle(ctx context.Context) error {
 		return fmt.Errorf("list running operations: %w", err)
 	}
 
-	strays := d.observe(listing)
+	d.strays = d.observe(listing)
 	d.askOperations(ctx, now)
-	d.askJobs(ctx, now)
-	d.askPorts(ctx)
+	d.settle(ctx, slices.Collect(maps.Values(d.tracked)), now)
+	d.sow(ctx)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	d.swap(strays)
+	d.labels.Living(d.living(listing))
+	d.swap()
 	return nil
+}
+
+// living is every operation that is known to be alive, whether it publishes anything or not: those that are listed, and
+// those that are held.
+func (d *Discovery) living(listing ytclient.Listing) map[string]bool {
+	ids := make(map[string]bool, len(listing.Operations))
+	for _, op := range listing.Operations {
+		if !(ytclient.OperationInfo{State: op.State}).Final() {
+			ids[op.ID] = true
+		}
+	}
+	for _, odd := range listing.Odd {
+		ids[odd.OperationID] = true
+	}
+	for id := range d.tracked {
+		ids[id] = true
+	}
+	return ids
+}
+
+// settle asks what there is to ask about the jobs of operations whose declarations are known.
+func (d *Discovery) settle(ctx context.Context, ops []*tracked, now time.Time) {
+	d.askJobs(ctx, ops, now)
+	d.askPorts(ctx, ops)
+	d.askAddresses(ctx, ops)
+	d.askNodes(ctx, ops, now)
 }
 
 // hold is what a failed cycle does to what is known.
@@ -96,9 +139,10 @@ func (d *Discovery) hold(now time.Time) {
 		return
 	}
 	for _, t := range d.tracked {
-		t.expire(now, d.staleLimit)
+		t.holdJobs(now, d.staleLimit)
 	}
-	next, _ := NewSnapshot(d.Snapshot(), d.services())
+	services, _ := d.services()
+	next, _ := NewSnapshot(d.Snapshot(), d.labels, services)
 	d.use(next)
 }
 
@@ -130,11 +174,12 @@ func (d *Discovery) observeOperation(op ytclient.Operation) []Problem {
 	}
 	if t != nil && reflect.DeepEqual(t.op.Annotations, op.Annotations) {
 		t.jobsDue = t.jobsDue || t.state != op.State || t.op.BriefProgress != op.BriefProgress
+		t.unchanged()
 		t.op, t.state, t.present, t.absentSince = op, op.State, true, time.Time{}
 		return nil
 	}
 
-	p, problems := claim(op.Annotations)
+	p, problems := publisherOf(d.publishers, op.Annotations)
 	if p == nil {
 		delete(d.tracked, op.ID)
 		for i := range problems {
@@ -179,7 +224,7 @@ func (d *Discovery) askOperation(ctx context.Context, t *tracked, now time.Time)
 		if t.present {
 			break
 		}
-		t.expire(now, d.staleLimit)
+		t.holdJobs(now, d.staleLimit)
 		if t.absentSince.IsZero() {
 			t.absentSince = now
 		}
@@ -194,17 +239,21 @@ func (d *Discovery) askOperation(ctx context.Context, t *tracked, now time.Time)
 			t.declare()
 		}
 		if !t.present {
-			t.expire(now, d.staleLimit)
+			t.holdJobs(now, d.staleLimit)
 		}
 	}
 }
 
-// askJobs lists the jobs of those operations where something may have changed.
-func (d *Discovery) askJobs(ctx context.Context, now time.Time) {
+// askJobs lists the jobs of those operations where something may have changed, and holds those of operations that are
+// being revived.
+func (d *Discovery) askJobs(ctx context.Context, ops []*tracked, now time.Time) {
 	var due []*tracked
-	for _, t := range d.tracked {
-		if t.jobsNeeded(now) {
+	for _, t := range ops {
+		switch {
+		case t.jobsNeeded(now):
 			due = append(due, t)
+		case t.present && reviving(t.state):
+			t.holdJobs(now, d.staleLimit)
 		}
 	}
 	forEach(ctx, d.concurrency, due, func(t *tracked) { d.listJobs(ctx, t, now) })
@@ -217,9 +266,10 @@ func (d *Discovery) forget() {
 }
 
 // swap makes the snapshot of what is known now, hands it on, and offers it to the services table.
-func (d *Discovery) swap(strays []Problem) {
-	next, problems := NewSnapshot(d.Snapshot(), d.services())
-	problems = append(problems, strays...)
+func (d *Discovery) swap() {
+	services, excess := d.services()
+	next, problems := NewSnapshot(d.Snapshot(), d.labels, services)
+	problems = slices.Concat(problems, excess, d.strays)
 	unresolved := make(map[string]bool)
 	for id, t := range d.tracked {
 		if !t.resolved {
@@ -230,9 +280,9 @@ func (d *Discovery) swap(strays []Problem) {
 			problems = append(problems, p)
 		}
 		problems = append(problems, t.trouble...)
-		problems = append(problems, t.portProblems()...)
+		problems = slices.Concat(problems, t.portProblems(), t.addressProblems())
 	}
-	for _, p := range strays {
+	for _, p := range d.strays {
 		if p.Kind == OddAnswer && p.OperationID != "" {
 			unresolved[p.OperationID] = true
 		}
@@ -240,17 +290,23 @@ func (d *Discovery) swap(strays []Problem) {
 	d.tell(newProblems(problems))
 	d.use(next)
 	d.ready.Store(true) // after OnSnapshot: who is ready routes by it
-	if d.table != nil {
+	// Before it is known what the table tells of IDs nothing is written: what is settled without it could take one from its
+	// owner in the very place where that is kept.
+	if d.table != nil && d.seeds == nil {
 		d.table.offer(offer{snapshot: next, unresolved: unresolved})
 	}
 }
 
-func (d *Discovery) services() []Service {
+// services is what all operations publish now, sorted, and the problems of those over a limit.
+func (d *Discovery) services() ([]Service, []Problem) {
 	var services []Service
 	for _, id := range slices.Sorted(maps.Keys(d.tracked)) {
-		services = append(services, d.tracked[id].services()...)
+		t := d.tracked[id]
+		own := t.withoutRefused(t.services())
+		slices.SortStableFunc(own, func(a, b Service) int { return compareServices(&a, &b) })
+		services = append(services, own...)
 	}
-	return services
+	return d.limits.admit(d.Snapshot(), services)
 }
 
 // use swaps the snapshot if it is another one, or the first.

@@ -26,6 +26,8 @@ type source struct {
 	getOperation   func(id string) (ytclient.OperationInfo, error)
 	listJobs       func(operation string) (ytclient.JobListing, error)
 	jobPorts       func(refs []ytclient.JobRef) ([]ytclient.PortsAnswer, error)
+	nodeJobs       func(address string) ([]ytclient.NodeJob, error)
+	listChildren   func(paths []string) ([]ytclient.ChildrenAnswer, error)
 }
 
 var _ Source = (*source)(nil)
@@ -39,6 +41,12 @@ func (s *source) ListJobs(_ context.Context, id string) (ytclient.JobListing, er
 }
 func (s *source) JobPorts(_ context.Context, refs []ytclient.JobRef) ([]ytclient.PortsAnswer, error) {
 	return s.jobPorts(refs)
+}
+func (s *source) NodeJobs(_ context.Context, address string) ([]ytclient.NodeJob, error) {
+	return s.nodeJobs(address)
+}
+func (s *source) ListChildren(_ context.Context, paths []string) ([]ytclient.ChildrenAnswer, error) {
+	return s.listChildren(paths)
 }
 
 // world is a cluster at one moment, read from one part of a txtar file. Each part says everything:

@@ -25,6 +25,10 @@ type Source interface {
 	ListJobs(ctx context.Context, operationID string) (ytclient.JobListing, error)
 	// JobPorts answers for each ref, in their order. It fails only when the call as a whole did.
 	JobPorts(ctx context.Context, refs []ytclient.JobRef) ([]ytclient.PortsAnswer, error)
+	// NodeJobs tells all the jobs of one exec node, whosever they are.
+	NodeJobs(ctx context.Context, address string) ([]ytclient.NodeJob, error)
+	// ListChildren answers for each path, in their order. It fails only when the call as a whole did.
+	ListChildren(ctx context.Context, paths []string) ([]ytclient.ChildrenAnswer, error)
 }
 
 var _ Source = (*ytclient.Client)(nil)
@@ -49,6 +53,18 @@ type Config struct {
 	// StaleLimit is how long something is held that the cluster cannot be asked about; zero: 10m.
 	StaleLimit time.Duration
 
+	// MaxServicesPerOperation, MaxServicesPerUser and MaxServices bound what is published. What is over a limit is a problem and
+	// takes no place from others. Zero: 64, 1000 and 20000.
+	MaxServicesPerOperation int
+	MaxServicesPerUser      int
+	MaxServices             int
+
+	// SPYT is how Spark's operations are published; the zero value is ready.
+	SPYT SPYTConfig
+	// Resolver looks up the hosts that authors write, and exec nodes where it must be known whether these mean them. nil:
+	// net.DefaultResolver.
+	Resolver Resolver
+
 	// OnSnapshot is called by Run, one call at a time: with the snapshot of the first answered cycle, then with each one that
 	// is not the same as the one before. It must not block. nil: nobody is told.
 	OnSnapshot func(*Snapshot)
@@ -71,6 +87,9 @@ type Discovery struct {
 	callTimeout time.Duration
 	refresh     time.Duration
 	staleLimit  time.Duration
+	limits      limits
+	publishers  []*publisher
+	guard       guard
 	onSnapshot  func(*Snapshot)
 	log         *slog.Logger
 	metrics     *metrics
@@ -81,8 +100,14 @@ type Discovery struct {
 	problems atomic.Pointer[[]Problem]
 	calls    atomic.Int64 // of the running cycle
 
-	// What cycles know about operations that publish services. Only Run touches it.
+	early *early // what requests ask of Run
+
+	// What cycles know about operations that publish services, and the problems of those that publish none. Only Run
+	// touches them.
 	tracked map[string]*tracked
+	labels  *Labels
+	strays  []Problem
+	seeds   *seeds // nil: there are none, or they have been sown
 }
 
 // New checks the configuration; the error names every field that is wrong. It starts nothing and asks nothing.
@@ -103,23 +128,37 @@ func New(cfg Config) (*Discovery, error) {
 		}
 		return v
 	}
+	count := func(name string, n, zero int) int {
+		if n < 0 {
+			errs = append(errs, fmt.Errorf("discovery: %s is %d; it must be positive, or 0 for %d", name, n, zero))
+		}
+		if n == 0 {
+			return zero
+		}
+		return n
+	}
 	d := &Discovery{
 		source:      cfg.Source,
 		bases:       cfg.Bases,
 		period:      positive("Period", cfg.Period, 10*time.Second),
-		concurrency: cfg.Concurrency,
+		concurrency: count("Concurrency", cfg.Concurrency, 16),
 		callTimeout: positive("CallTimeout", cfg.CallTimeout, 10*time.Second),
 		refresh:     positive("JobsRefreshPeriod", cfg.JobsRefreshPeriod, time.Minute),
 		staleLimit:  positive("StaleLimit", cfg.StaleLimit, 10*time.Minute),
-		onSnapshot:  cfg.OnSnapshot,
-		log:         cfg.Logger,
-		tracked:     make(map[string]*tracked),
+		limits: limits{
+			perOperation: count("MaxServicesPerOperation", cfg.MaxServicesPerOperation, DefaultMaxServicesPerOperation),
+			perUser:      count("MaxServicesPerUser", cfg.MaxServicesPerUser, DefaultMaxServicesPerUser),
+			all:          count("MaxServices", cfg.MaxServices, DefaultMaxServices),
+		},
+		publishers: newPublishers(cfg.SPYT),
+		guard:      newGuard(cfg.SPYT, cfg.Resolver),
+		onSnapshot: cfg.OnSnapshot,
+		log:        cfg.Logger,
+		tracked:    make(map[string]*tracked),
+		labels:     NewLabels(nil),
 	}
-	switch {
-	case d.concurrency < 0:
-		errs = append(errs, fmt.Errorf("discovery: Concurrency is %d; it must be positive, or 0 for 16", cfg.Concurrency))
-	case d.concurrency == 0:
-		d.concurrency = 16
+	if err := cfg.SPYT.check(); err != nil {
+		errs = append(errs, err)
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
@@ -135,8 +174,9 @@ func New(cfg Config) (*Discovery, error) {
 		return nil, err
 	}
 	if cfg.Store != nil {
-		d.table = newTable(cfg.Store, cfg.Bases.Primary(), d.log, d.metrics)
+		d.table = newTable(cfg.Store, cfg.Bases.Primary(), d.period, d.log, d.metrics)
 	}
+	d.early = newEarly(d.period, d.limits.all)
 	d.snapshot.Store(new(Snapshot))
 	d.problems.Store(new([]Problem))
 	return d, nil
@@ -151,13 +191,17 @@ func (d *Discovery) Snapshot() *Snapshot { return d.snapshot.Load() }
 // Problems are those of the last answered cycle, sorted. The slice is shared: callers must not modify it.
 func (d *Discovery) Problems() []Problem { return *d.problems.Load() }
 
-// Run makes a cycle at once and then one every period, until ctx ends; then it returns nil. A failed cycle keeps what is
-// known and is repeated after a pause that grows to a minute. The services table is written beside the cycles.
+// Run makes a cycle at once and then one every period, or sooner when Await asks for one, until ctx ends; then it returns
+// nil. A failed cycle keeps what is known and is repeated after a pause that grows to a minute. The services table is
+// written beside the cycles.
 func (d *Discovery) Run(ctx context.Context) error {
 	var writer sync.WaitGroup
 	defer writer.Wait()
+	defer func() { d.early.end(time.Now(), false) }() // nobody waits for a cycle that will not be
 	if d.table != nil {
+		d.seeds = newSeeds()
 		writer.Go(func() { d.table.run(ctx) })
+		writer.Go(func() { d.readSeeds(ctx, d.seeds) })
 	}
 
 	failures := 0
@@ -182,10 +226,9 @@ func (d *Discovery) Run(ctx context.Context) error {
 			d.metrics.succeeded.Inc()
 			d.metrics.lastSuccess.SetToCurrentTime()
 		}
-		select {
-		case <-ctx.Done():
+		d.rest(ctx, time.Now().Add(jitter(d.pause(failures, time.Since(start)))))
+		if ctx.Err() != nil {
 			return nil
-		case <-time.After(jitter(d.pause(failures, time.Since(start)))):
 		}
 	}
 }

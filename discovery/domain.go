@@ -21,7 +21,7 @@ const (
 )
 
 // ShortID is the label that a service is published under as a rule: the last 8 hex digits of
-// sha256(operation id ++ task ++ service). It is short enough to collide, also on purpose; NewSnapshot settles who owns it.
+// sha256(operation id ++ task ++ service). It is short enough to collide, also on purpose; Labels remembers who owns it.
 func ShortID(operationID, task, name string) string {
 	sum := sha256.Sum256([]byte(operationID + task + name))
 	return hex.EncodeToString(sum[len(sum)-4:])
@@ -30,8 +30,48 @@ func ShortID(operationID, task, name string) string {
 // LongID is the label that resolves for every service, always: the last 16 hex digits of
 // sha256(operation id NUL task NUL service). The separators make the three parts unambiguous.
 func LongID(operationID, task, name string) string {
-	sum := sha256.Sum256([]byte(operationID + "\x00" + task + "\x00" + name))
-	return hex.EncodeToString(sum[len(sum)-8:])
+	label := longID(operationID, task, name)
+	return string(label[:])
+}
+
+// longID is LongID without an allocation, for names as long as they can be published.
+func longID(operationID, task, name string) (label [16]byte) {
+	text := make([]byte, 0, 64+2*maxName)
+	text = append(text, operationID...)
+	text = append(text, 0)
+	text = append(text, task...)
+	text = append(text, 0)
+	text = append(text, name...)
+	sum := sha256.Sum256(text)
+	hex.Encode(label[:], sum[len(sum)-8:])
+	return label
+}
+
+// newAliasLabel composes the label <alias>-<task>-<service>, all lower-cased, for an alias with or without its "*". It is
+// only ever looked up as a whole: the parts may have "-" themselves. The problem has no Kind when there is such a label. No
+// such label is an ID or the proxy's own, since it has two "-" that are not at its ends.
+func newAliasLabel(alias, task, name string) (string, Problem) {
+	alias = strings.TrimPrefix(alias, "*")
+	// First of all the length: an author may write what is much longer than a label.
+	if n := len(alias) + len(task) + len(name) + 2; n > maxLabel {
+		return "", Problem{Kind: LabelTooLong, Reason: fmt.Sprintf(
+			"<alias>-<task>-<service> has %d bytes, a DNS label at most %d; it is reached by its ID", n, maxLabel)}
+	}
+	label := lowerASCII(alias + "-" + task + "-" + name)
+	reason := ""
+	switch {
+	case alias == "" || task == "" || name == "":
+		reason = "a part of it is empty"
+	case !validLabel(label):
+		reason = "a DNS label has letters, digits, \"-\" and \"_\" only"
+	case label[0] == '-' || label[len(label)-1] == '-':
+		reason = "a DNS label has no \"-\" at its ends"
+	case label[2:4] == "--":
+		reason = "\"--\" at this place is for encoded names (RFC 5891)"
+	default:
+		return label, Problem{}
+	}
+	return "", Problem{Kind: BadLabel, Reason: quote(label) + " (<alias>-<task>-<service>) is no DNS label: " + reason + "; it is reached by its ID"}
 }
 
 // Domain is the host name of a label under a base domain: no scheme, no port. Bases.Classify is its inverse.

@@ -32,18 +32,34 @@ type job struct {
 	ports  []int
 	seenAt time.Time // when the cluster last answered that it runs
 
+	holding holding // since calls fail that would vouch for it
+
+	needsPorts bool // some service is on a port that the node gives to the job
+	claimed    bool // some service is at an address that was written by the job, as far as one can tell
+
 	failures  int // answers in a row that were errors
 	unknown   int // answers in a row that the node does not know the job
 	portCause string
 }
 
-// jobsNeeded reports whether the operation's jobs must be listed in this cycle. Absent operations are not asked for: while
-// the scheduler revives one, its list of jobs may be empty although they run.
+// jobsNeeded reports whether the operation's jobs must be listed in this cycle.
 func (t *tracked) jobsNeeded(now time.Time) bool {
-	if !t.present || !t.resolved || len(t.declarations) == 0 {
-		return false
+	return t.jobsKnowable() && (t.jobsDue || now.Sub(t.jobsListed) >= t.refreshAfter || t.unsettled())
+}
+
+// jobsKnowable reports whether a list of the operation's jobs would tell anything. While the scheduler revives an operation,
+// which it may do unlisted, its list of jobs may be empty although they run.
+func (t *tracked) jobsKnowable() bool {
+	return t.present && t.resolved && len(t.declarations) > 0 && !reviving(t.state)
+}
+
+// reviving reports a state in which a live operation can be after its scheduler or controller has restarted.
+func reviving(state string) bool {
+	switch state {
+	case "orphaned", "waiting_for_agent", "reviving", "reviving_jobs", "revive_initializing":
+		return true
 	}
-	return t.jobsDue || now.Sub(t.jobsListed) >= t.refreshAfter || t.unsettled()
+	return false
 }
 
 // unsettled reports whether some service answers on fewer endpoints than its task has jobs.
@@ -53,6 +69,9 @@ func (t *tracked) unsettled() bool {
 		want[task.Name] = task.JobCount
 	}
 	for _, d := range t.declarations {
+		if !d.written.isZero() {
+			continue
+		}
 		have := 0
 		for _, j := range t.jobs {
 			if j.Task == d.task && d.portIndex < len(j.ports) {
@@ -63,7 +82,7 @@ func (t *tracked) unsettled() bool {
 			return true
 		}
 	}
-	return false
+	return t.addressesOpen()
 }
 
 // listJobs brings the known jobs of one operation up to date. What the cluster does not answer removes nothing.
@@ -80,29 +99,59 @@ func (d *Discovery) listJobs(ctx context.Context, t *tracked, now time.Time) {
 		return
 	case err != nil:
 		t.troubleOf("list_jobs", err)
-		t.expire(now, d.staleLimit)
+		t.holdJobs(now, d.staleLimit)
+		return
+	case t.suddenlyEmpty(listing):
+		t.holdJobs(now, d.staleLimit)
 		return
 	}
 	t.mergeJobs(listing, now)
 	if listing.Partial != nil {
 		t.troubleOf("list_jobs", listing.Partial)
-		t.expire(now, d.staleLimit)
+		t.holdJobs(now, d.staleLimit)
 		return
 	}
 	t.jobsDue, t.jobsListed, t.refreshAfter = false, now, jitter(d.refresh)
 }
 
+// suddenlyEmpty reports an answer that no job runs where some did, unless it tells how they ended. It comes about in the
+// life of a controller as well; the second such answer in a row is believed.
+func (t *tracked) suddenlyEmpty(listing ytclient.JobListing) bool {
+	known := len(t.jobs)
+	for _, j := range listing.Jobs {
+		switch {
+		case j.Stale:
+		case j.State == "running":
+			known = 0
+		case t.jobs[j.ID] != nil:
+			known--
+		}
+	}
+	doubtful := listing.Partial == nil && known > 0
+	t.emptyOnce = doubtful && !t.emptyOnce
+	return t.emptyOnce
+}
+
 // mergeJobs takes over what a listing says about the jobs of tasks that publish something.
 func (t *tracked) mergeJobs(listing ytclient.JobListing, now time.Time) {
-	publishes := make(map[string]bool)
+	needsPorts, wanted := make(map[string]bool), make(map[string]bool)
+	all := false // an address that was written may be of any job
 	for _, d := range t.declarations {
-		publishes[d.task] = true
+		switch {
+		case d.written.isZero():
+			needsPorts[d.task], wanted[d.task] = true, true
+		case d.written.task == "":
+			all = true
+		default:
+			wanted[d.written.task] = true
+		}
 	}
+	renewed := false
 	next := make(map[string]*job, len(listing.Jobs))
 	ended := make(map[string]bool)
 	for _, j := range listing.Jobs {
 		switch {
-		case j.Stale || !publishes[j.Task]:
+		case j.Stale || !all && !wanted[j.Task]:
 			continue
 		case j.State != "running":
 			ended[j.ID] = true
@@ -115,9 +164,10 @@ func (t *tracked) mergeJobs(listing ytclient.JobListing, now time.Time) {
 				t.problem(Problem{Kind: BadAddress, Task: j.Task, Reason: "a job runs at " + quote(j.Address) + ", which is no host:port"})
 				continue
 			}
-			known = &job{host: host}
+			known, renewed = &job{host: host}, true
 		}
-		known.Job, known.seenAt = j, now
+		known.Job, known.needsPorts = j, needsPorts[j.Task]
+		known.vouch(now)
 		next[j.ID] = known
 	}
 	if listing.Partial != nil {
@@ -128,6 +178,7 @@ func (t *tracked) mergeJobs(listing ytclient.JobListing, now time.Time) {
 		}
 	}
 	t.jobs = next
+	t.addresses.listed(listing.Partial != nil, renewed)
 }
 
 // expire drops jobs that the cluster has not vouched for in too long. Their ports may be somebody else's by now.
@@ -139,16 +190,16 @@ func (t *tracked) expire(now time.Time, limit time.Duration) {
 	}
 }
 
-// askPorts asks for the ports of every running job that has none yet.
-func (d *Discovery) askPorts(ctx context.Context) {
+// askPorts asks for the ports of every running job of the operations that has none yet.
+func (d *Discovery) askPorts(ctx context.Context, ops []*tracked) {
 	var fresh, suspect []*job
-	for _, t := range d.tracked {
+	for _, t := range ops {
 		if !t.present {
 			continue
 		}
 		for _, j := range t.jobs {
 			switch {
-			case len(j.ports) > 0:
+			case !j.needsPorts || len(j.ports) > 0:
 			case j.failures > 0:
 				suspect = append(suspect, j)
 			default:
@@ -160,13 +211,13 @@ func (d *Discovery) askPorts(ctx context.Context) {
 	forEach(ctx, d.concurrency, batches, func(batch []*job) { d.askBatch(ctx, batch) })
 }
 
-func (d *Discovery) askBatch(ctx context.Context, batch []*job) {
-	refs := make([]ytclient.JobRef, len(batch))
-	for i, j := range batch {
+// jobPorts makes one call for the ports of jobs.
+func (d *Discovery) jobPorts(ctx context.Context, jobs []*job) (answers []ytclient.PortsAnswer, err error) {
+	refs := make([]ytclient.JobRef, len(jobs))
+	for i, j := range jobs {
 		refs[i] = ytclient.JobRef{Address: j.Address, ID: j.ID}
 	}
-	var answers []ytclient.PortsAnswer
-	err := d.call(ctx, func(ctx context.Context) (err error) {
+	err = d.call(ctx, func(ctx context.Context) (err error) {
 		answers, err = d.source.JobPorts(ctx, refs)
 		if err == nil && len(answers) != len(refs) {
 			err = fmt.Errorf("%w: %d answers for the ports of %d jobs", ytclient.ErrUnavailable, len(answers), len(refs))
@@ -174,8 +225,13 @@ func (d *Discovery) askBatch(ctx context.Context, batch []*job) {
 		return err
 	})
 	if err != nil && ctx.Err() == nil {
-		d.log.Debug("ports of jobs not told", "jobs", len(batch), "err", err)
+		d.log.Debug("ports of jobs not told", "jobs", len(jobs), "err", err)
 	}
+	return answers, err
+}
+
+func (d *Discovery) askBatch(ctx context.Context, batch []*job) {
+	answers, err := d.jobPorts(ctx, batch)
 	for i, j := range batch {
 		if err != nil {
 			j.take(ytclient.PortsAnswer{Err: err})
@@ -217,6 +273,13 @@ func (t *tracked) services() []Service {
 			OperationID: t.op.ID, Task: d.task, Name: d.name, Protocol: d.protocol, Permissions: d.permissions,
 			User: t.op.User, StartTime: t.op.StartTime, Alias: t.op.Alias,
 		}
+		if !d.written.isZero() {
+			if e, ok := t.endpoint(d); ok {
+				s.Endpoints = []Endpoint{e}
+			}
+			services = append(services, s)
+			continue
+		}
 		for _, j := range jobs[d.task] {
 			if d.portIndex < len(j.ports) {
 				s.Endpoints = append(s.Endpoints, Endpoint{JobID: j.ID, Addr: net.JoinHostPort(j.host, strconv.Itoa(j.ports[d.portIndex]))})
@@ -225,6 +288,14 @@ func (t *tracked) services() []Service {
 		services = append(services, s)
 	}
 	return services
+}
+
+// told takes over the ports that a node told of beside those of its other jobs.
+func (j *job) told(n ytclient.NodeJob) *job {
+	if len(j.ports) == 0 {
+		j.ports = n.Ports
+	}
+	return j
 }
 
 // portProblems tells why jobs of the operation have no endpoint although they run: once per task and cause.

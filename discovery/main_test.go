@@ -7,6 +7,6 @@ import (
 	"go.uber.org/goleak"
 )
 
-var update = flag.Bool("update", false, "rewrite the wanted parts of testdata/cycles")
+var update = flag.Bool("update", false, "rewrite the wanted parts of testdata")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -13,10 +13,14 @@ type metrics struct {
 	duration    prometheus.Histogram
 	lastSuccess prometheus.Gauge
 	lastCalls   prometheus.Gauge
+	refreshes   prometheus.Counter
 	routes      prometheus.Gauge
 	endpoints   prometheus.Gauge
 	problems    *prometheus.GaugeVec
 	writes      *prometheus.CounterVec
+	lease       prometheus.Gauge
+	rewrites    prometheus.Counter
+	yielding    prometheus.Gauge
 }
 
 // newMetrics makes the collectors and registers them; a nil Registerer leaves them unregistered.
@@ -43,6 +47,10 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "yt_task_proxy_discovery_last_cycle_calls",
 			Help: "Current number of calls to the cluster that a discovery cycle takes: that of the last one.",
 		}),
+		refreshes: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "yt_task_proxy_discovery_refreshes_total",
+			Help: "Total number of times that one operation was asked about between two cycles because an endpoint of it failed.",
+		}),
 		routes: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "yt_task_proxy_routes",
 			Help: "Current number of services that requests can be routed to.",
@@ -59,6 +67,18 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "yt_task_proxy_discovery_table_writes_total",
 			Help: "Total number of times that the services table was to be brought up to date, by result.",
 		}, []string{"result"}),
+		lease: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "yt_task_proxy_discovery_table_lease",
+			Help: "Whether this replica is the one that writes the services table: 1 or 0.",
+		}),
+		rewrites: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "yt_task_proxy_discovery_table_foreign_rewrites_total",
+			Help: "Total number of times that somebody else was seen to have changed the services table.",
+		}),
+		yielding: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "yt_task_proxy_discovery_table_yielding",
+			Help: "Whether the services table is not written because somebody else keeps rewriting it: 1 or 0.",
+		}),
 	}
 	for _, k := range problemKinds {
 		m.problems.WithLabelValues(string(k))
@@ -69,7 +89,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	if r == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.succeeded, m.failed, m.duration, m.lastSuccess, m.lastCalls, m.routes, m.endpoints, m.problems, m.writes} {
+	for _, c := range []prometheus.Collector{m.succeeded, m.failed, m.duration, m.lastSuccess, m.lastCalls, m.refreshes, m.routes, m.endpoints, m.problems, m.writes, m.lease, m.rewrites, m.yielding} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register the metrics of discovery: %w", err)
 		}

@@ -22,15 +22,21 @@ const (
 	UnknownTask   ProblemKind = "unknown_task"   // the annotation names a task that the operation does not have
 	BadPortIndex  ProblemKind = "bad_port_index" // no such port, or none at all
 	BadAddress    ProblemKind = "bad_address"    // a job at an address that cannot be read
-	Collision     ProblemKind = "collision"      // the label belongs to another service
-	OverLimit     ProblemKind = "over_limit"     // more services than an operation may publish
-	ClusterCall   ProblemKind = "cluster_call"   // the cluster did not answer about this operation; what was known is held
-	OddAnswer     ProblemKind = "odd_answer"     // the cluster answered in a shape that cannot be read
+
+	// RejectedAddress: an address that somebody wrote is not one of the operation's own jobs, as far as the cluster tells.
+	RejectedAddress ProblemKind = "rejected_address"
+
+	Collision    ProblemKind = "collision"      // the label belongs to another service
+	BadLabel     ProblemKind = "bad_label"      // the operation's alias and the names make no DNS label
+	LabelTooLong ProblemKind = "label_too_long" // the operation's alias and the names are too long for a DNS label
+	OverLimit    ProblemKind = "over_limit"     // more services than an operation may publish
+	ClusterCall  ProblemKind = "cluster_call"   // the cluster did not answer about this operation; what was known is held
+	OddAnswer    ProblemKind = "odd_answer"     // the cluster answered in a shape that cannot be read
 )
 
 // problemKinds is every kind, so that each has its metric from the start.
 var problemKinds = []ProblemKind{
-	BadAnnotation, BadName, UnknownTask, BadPortIndex, BadAddress, Collision, OverLimit, ClusterCall, OddAnswer,
+	BadAnnotation, BadName, UnknownTask, BadPortIndex, BadAddress, RejectedAddress, Collision, BadLabel, LabelTooLong, OverLimit, ClusterCall, OddAnswer,
 }
 
 // Problem is why something that an operation asked for is not as it asked. It concerns that operation only. Problems are
@@ -130,6 +136,8 @@ var causes = []struct {
 	{ytclient.ErrDenied, "denied"},
 	{ytclient.ErrNotFound, "not_found"},
 	{ytclient.ErrNoSuchOperation, "no_such_operation"},
+	{ytclient.ErrConflict, "conflict"},
+	{ytclient.ErrLeaseLost, "lease_lost"},
 	{ytclient.ErrOverloaded, "overloaded"},
 	{ytclient.ErrUnavailable, "unavailable"},
 	{ytclient.ErrRejected, "rejected"},

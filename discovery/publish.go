@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -13,31 +14,16 @@ import (
 
 // Store is the services table.
 type Store interface {
-	// ReadServices returns ytclient.ErrNotFound if there is no table.
+	// ReadServices returns ytclient.ErrNotFound if there is no table. A row that is not made like ours is the zero row.
 	ReadServices(ctx context.Context) ([]ytclient.ServiceRow, error)
-	// WriteServices replaces all rows. It makes the table and its directory when they are missing.
-	WriteServices(ctx context.Context, rows []ytclient.ServiceRow) error
+	// Revision is another one after each write by whomever, also of the same rows. It returns ytclient.ErrNotFound if there
+	// is no table.
+	Revision(ctx context.Context) (uint64, error)
+	// AcquireWriter makes this process the one that writes the table, or returns a *ytclient.HeldError while another is.
+	AcquireWriter(ctx context.Context) (ytclient.ServicesWriter, error)
 }
 
 var _ Store = (*ytclient.ServicesTable)(nil)
-
-const (
-	writeInterval  = 10 * time.Second // between two attempts to bring the table up to date
-	rereadAfter    = 10               // answered cycles after which the table is read again: others may write it as well
-	tableTimeout   = 30 * time.Second // of one read or write
-	believeEmptyAt = 2                // how many cycles after the start must find nothing before a table with rows is emptied
-)
-
-// writeResult says how an attempt to bring the table up to date went.
-type writeResult string
-
-const (
-	written     writeResult = "written"
-	readFailed  writeResult = "read_failed"
-	writeFailed writeResult = "write_failed"
-)
-
-var writeResults = []writeResult{written, readFailed, writeFailed}
 
 // Rows is the content of the services table for a snapshot: sorted, each service under the ID that it is published by.
 func Rows(s *Snapshot, base string) []ytclient.ServiceRow {
@@ -85,27 +71,70 @@ type offer struct {
 	unresolved map[string]bool // ids of operations that run and publish something nobody could read yet
 }
 
-// table keeps the services table equal to the newest snapshot, in a goroutine of its own: neither cycles nor requests wait for it.
+const (
+	leaseInterval = 5 * time.Second  // between two attempts to become the writer
+	writeInterval = 10 * time.Second // between two looks at the table, with what may follow from them
+	tableTimeout  = 30 * time.Second // of one look at the table, and the write that may follow
+	seedTimeout   = 5 * time.Second  // of the read at the start, which the first snapshot waits for
+	minPatience   = 2 * time.Minute  // how long a replica whose cycles fail goes on to be the writer, at least
+)
+
+// table keeps the services table equal to the newest snapshot, in a goroutine of its own: neither cycles nor requests wait
+// for it. Of all replicas one writes: the one that has the lease (writer.go).
 type table struct {
-	store   Store
-	base    string
-	log     *slog.Logger
-	metrics *metrics
-	offers  chan offer // of one: a newer offer takes the place of one that was not looked at
+	store    Store
+	base     string
+	patience time.Duration // how long an offer counts as news
+	retry    time.Duration // leaseInterval, but in tests
+	pause    time.Duration // writeInterval, but in tests
+	log      *slog.Logger
+	metrics  *metrics
+	offers   chan offer // of one: a newer offer takes the place of one that was not looked at
 
 	// Below: only run's.
+	latest   offer
+	pending  bool      // latest is to be compared with the table
+	heardAt  time.Time // when latest came; zero: none has come
+	empty    int       // offers of nothing since the start, if no other came
+	nonempty bool      // an offer of something came: from then on cycles confirm what is gone
+
+	writer  ytclient.ServicesWriter // nil: this replica does not write
+	triedAt time.Time               // when it last tried to become the writer
+	holder  string                  // the transaction of the writer last heard of, so that it is logged once
+	failing string                  // what failed last, so that it is logged once
+
 	known    bool                  // content and exists are what the table holds, as far as we know
 	exists   bool                  // there is a table
 	content  []ytclient.ServiceRow // sorted; nil without a table
-	age      int                   // offers looked at since the table was read
-	empty    int                   // offers of nothing since the start, if no other came
-	nonempty bool                  // an offer of something came: from then on cycles confirm what is gone
-	wroteAt  time.Time             // when the last write was tried
-	failing  string                // what failed last, so that it is logged once
+	age      int                   // offers since the table was read
+	syncedAt time.Time             // when it was last read, and maybe written
+
+	rival rival
 }
 
-func newTable(store Store, base string, log *slog.Logger, m *metrics) *table {
-	return &table{store: store, base: base, log: log, metrics: m, offers: make(chan offer, 1)}
+func newTable(store Store, base string, period time.Duration, log *slog.Logger, m *metrics) *table {
+	return &table{
+		store: store, base: base, patience: max(minPatience, 3*period), retry: leaseInterval, pause: writeInterval,
+		log: log, metrics: m, offers: make(chan offer, 1),
+	}
+}
+
+// initial is what the table holds now, so that a new process knows who owns which ID. It needs no lease, takes a few seconds at
+// most, and may be called beside run. No table, also a nil one, holds nothing.
+func (t *table) initial(ctx context.Context) ([]ytclient.ServiceRow, error) {
+	if t == nil {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, seedTimeout)
+	defer cancel()
+	rows, err := t.store.ReadServices(ctx)
+	switch {
+	case errors.Is(err, ytclient.ErrNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read the services table: %w", err)
+	}
+	return rows, nil
 }
 
 // offer hands over the outcome of a cycle. It never waits. Only one goroutine may call it.
@@ -117,92 +146,71 @@ func (t *table) offer(o offer) {
 	t.offers <- o
 }
 
-// run brings the table up to date after each offer, until ctx ends.
+// run keeps the table up to date, as far as this is this replica's business, until ctx ends. Then it lets another have the
+// lease at once.
 func (t *table) run(ctx context.Context) {
+	defer t.release(ctx)
 	for {
-		var o offer
 		select {
 		case <-ctx.Done():
 			return
-		case o = <-t.offers:
+		case o := <-t.offers:
+			t.accept(o)
+		case <-t.lost():
+			t.drop("services table: the lease is lost, another replica may write")
+		case <-t.due():
 		}
-		if wait := writeInterval - time.Since(t.wroteAt); wait > 0 {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(wait):
-			}
-			select {
-			case o = <-t.offers: // newer
-			default:
-			}
-		}
-		t.sync(ctx, o)
+		t.step(ctx)
 	}
 }
 
-// sync makes one attempt for an offer. What fails is tried again with the next one: each answered cycle makes an offer,
-// also when nothing has changed.
-func (t *table) sync(ctx context.Context, o offer) {
+func (t *table) accept(o offer) {
+	t.latest, t.pending, t.heardAt = o, true, time.Now()
 	t.age++
 	if o.snapshot.Len() > 0 {
 		t.nonempty = true
 	} else {
 		t.empty++
 	}
-	if (!t.known || t.age >= rereadAfter) && !t.read(ctx) {
-		return
-	}
-	rows := withHeld(Rows(o.snapshot, t.base), t.content, o.unresolved)
-	if t.exists && slices.Equal(rows, t.content) {
-		return
-	}
-	if len(rows) == 0 && len(t.content) > 0 && !t.nonempty && t.empty < believeEmptyAt {
-		return // a cluster that has just come up may well answer that nothing runs
-	}
-	t.write(ctx, rows)
 }
 
-// read learns what the table holds, and reports whether that is known now.
-func (t *table) read(ctx context.Context) bool {
-	call, cancel := context.WithTimeout(ctx, tableTimeout)
-	defer cancel()
-	rows, err := t.store.ReadServices(call)
-	t.known, t.exists = err == nil || errors.Is(err, ytclient.ErrNotFound), err == nil
-	if !t.known {
-		t.fail(ctx, readFailed, "services table not read, so not written either", err)
-		return false
+// deaf reports whether there is no news of the cluster. Such a replica leaves writing to those that have news.
+func (t *table) deaf() bool { return time.Since(t.heardAt) >= t.patience }
+
+// lost is the end of the lease; never, without one.
+func (t *table) lost() <-chan struct{} {
+	if t.writer == nil {
+		return nil
 	}
-	t.age = 0
-	t.content = nil
-	if t.exists {
-		t.content = slices.SortedFunc(slices.Values(rows), compareRows)
-	}
-	return true
+	return t.writer.Lost()
 }
 
-func (t *table) write(ctx context.Context, rows []ytclient.ServiceRow) {
-	call, cancel := context.WithTimeout(ctx, tableTimeout)
-	defer cancel()
-	t.wroteAt = time.Now()
-	if err := t.store.WriteServices(call, rows); err != nil {
-		t.known = false // it may have arrived all the same
-		t.fail(ctx, writeFailed, "services table not written, the services are served all the same", err)
+// due is when something is to be done without an offer.
+func (t *table) due() <-chan time.Time {
+	at := t.heardAt.Add(t.patience)
+	switch {
+	case t.deaf():
+		return nil
+	case t.writer == nil:
+		at = t.triedAt.Add(t.retry)
+	case t.pending:
+		at = t.syncedAt.Add(t.pause)
+	}
+	return time.After(time.Until(at))
+}
+
+func (t *table) step(ctx context.Context) {
+	switch {
+	case t.deaf():
+		t.release(ctx)
 		return
+	case t.writer == nil:
+		if time.Since(t.triedAt) < t.retry || !t.acquire(ctx) {
+			return
+		}
 	}
-	t.known, t.exists, t.content, t.failing = true, true, rows, ""
-	t.metrics.writes.WithLabelValues(string(written)).Inc()
-	t.log.Info("services table written", "rows", len(rows))
-}
-
-// fail counts a failure, and logs it if it is another one than the last.
-func (t *table) fail(ctx context.Context, result writeResult, message string, err error) {
-	if ctx.Err() != nil {
-		return // our own end
-	}
-	t.metrics.writes.WithLabelValues(string(result)).Inc()
-	if reason := cause(err); t.failing != string(result)+reason {
-		t.failing = string(result) + reason
-		t.log.Warn(message, "reason", reason, "err", err) //nolint:sloglint // one of two constants
+	if t.pending && time.Since(t.syncedAt) >= t.pause {
+		t.pending = false
+		t.sync(ctx)
 	}
 }

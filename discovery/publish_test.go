@@ -3,6 +3,7 @@ package discovery
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -21,17 +22,28 @@ type store struct {
 	mu       sync.Mutex
 	exists   bool
 	rows     []ytclient.ServiceRow
+	revision uint64
+	leaseErr error // who asks for the lease gets this
 	readErr  error
 	writeErr error
+	arrives  bool // what fails to be written is written all the same
 	hang     bool // writes take until their context ends
-	reads    int
+	reads    int  // without a lease
+	looks    int  // with one
+	asked    int  // for the revision
+	tried    int  // to get the lease
 	writes   []time.Time
+	writer   *memoryWriter // who has the lease; nil: nobody
 }
 
 func (s *store) ReadServices(context.Context) ([]ytclient.ServiceRow, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reads++
+	return s.read()
+}
+
+func (s *store) read() ([]ytclient.ServiceRow, error) {
 	if s.readErr != nil {
 		return nil, s.readErr
 	}
@@ -41,21 +53,82 @@ func (s *store) ReadServices(context.Context) ([]ytclient.ServiceRow, error) {
 	return slices.Clone(s.rows), nil
 }
 
-func (s *store) WriteServices(ctx context.Context, rows []ytclient.ServiceRow) error {
+func (s *store) Revision(context.Context) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.asked++
+	return s.revision, s.readErr
+}
+
+func (s *store) AcquireWriter(context.Context) (ytclient.ServicesWriter, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tried++
+	if s.leaseErr != nil {
+		return nil, s.leaseErr
+	}
+	if s.writer != nil {
+		return nil, &ytclient.HeldError{Transaction: "1-2-3-4"}
+	}
+	s.writer = &memoryWriter{s: s, lost: make(chan struct{})}
+	return s.writer, nil
+}
+
+// rewrite is what somebody does who knows of no lease.
+func (s *store) rewrite(rows ...ytclient.ServiceRow) {
+	s.exists, s.rows = true, rows
+	s.revision++
+}
+
+// lose ends the lease.
+func (s *store) lose() {
+	close(s.writer.lost)
+	s.writer = nil
+}
+
+type memoryWriter struct {
+	s    *store
+	lost chan struct{}
+}
+
+func (w *memoryWriter) Lost() <-chan struct{} { return w.lost }
+
+func (w *memoryWriter) Release(context.Context) error {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	if w.s.writer == w {
+		w.s.lose()
+	}
+	return nil
+}
+
+func (w *memoryWriter) Sync(ctx context.Context, want func([]ytclient.ServiceRow, bool) ([]ytclient.ServiceRow, bool)) (bool, error) {
+	s := w.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.writer != w {
+		return false, ytclient.ErrLeaseLost
+	}
+	s.looks++
+	current, err := s.read()
+	if err != nil && !errors.Is(err, ytclient.ErrNotFound) {
+		return false, err
+	}
+	rows, write := want(current, err == nil)
+	if !write {
+		return false, nil
+	}
 	if s.hang {
 		s.mu.Unlock()
 		<-ctx.Done()
 		s.mu.Lock()
-		return ctx.Err()
+		return false, ctx.Err()
 	}
 	s.writes = append(s.writes, time.Now())
-	if s.writeErr != nil {
-		return s.writeErr
+	if s.writeErr == nil || s.arrives {
+		s.rewrite(slices.Clone(rows)...)
 	}
-	s.exists, s.rows = true, slices.Clone(rows)
-	return nil
+	return s.writeErr == nil, s.writeErr
 }
 
 // pass lets time pass.
@@ -81,7 +154,7 @@ func (s *store) operations() string {
 
 func TestRows(t *testing.T) {
 	t.Parallel()
-	s, _ := NewSnapshot(nil, []Service{svc("a6e04b98-bf982394-5103e8-55754a49", "history", "ui"), svc("a6e04b98-bf982394-5103e8-55754a49", "master", "ui"), svc("1-0", "ab", "c"), svc("1-0", "a", "bc")})
+	s, _ := NewSnapshot(nil, nil, []Service{svc("a6e04b98-bf982394-5103e8-55754a49", "history", "ui"), svc("a6e04b98-bf982394-5103e8-55754a49", "master", "ui"), svc("1-0", "ab", "c"), svc("1-0", "a", "bc")})
 	rows := Rows(s, "task-proxy.example.com")
 	if len(rows) != 4 || !slices.IsSortedFunc(rows, compareRows) {
 		t.Fatalf("rows %v", rows)
@@ -166,8 +239,8 @@ func TestTable(t *testing.T) {
 		stop := begin(t, s1, d)
 		defer stop()
 		s1.settle()
-		if !s1.exists || len(s1.writes) != 1 || s1.reads != 1 {
-			t.Errorf("an empty cluster without a table: exists %t, %d writes, %d reads", s1.exists, len(s1.writes), s1.reads)
+		if !s1.exists || len(s1.writes) != 1 || s1.looks != 1 {
+			t.Errorf("an empty cluster without a table: exists %t, %d writes, %d looks", s1.exists, len(s1.writes), s1.looks)
 		}
 		*ids = "1 2"
 		s1.settle()
@@ -188,7 +261,7 @@ func TestTable(t *testing.T) {
 	play("equal content in another order is left alone", s2, func(t *testing.T, d *Discovery, ids *string, _ map[string]error) {
 		t.Helper()
 		*ids = "1 2"
-		first, _ := NewSnapshot(nil, []Service{svc("1", "t", "port_0"), svc("2", "t", "port_0")})
+		first, _ := NewSnapshot(nil, nil, []Service{svc("1", "t", "port_0"), svc("2", "t", "port_0")})
 		s2.rows = Rows(first, "task-proxy.example.com")
 		slices.Reverse(s2.rows)
 		stop := begin(t, s2, d)
@@ -239,13 +312,15 @@ func TestTable(t *testing.T) {
 				t.Errorf("two writes within %s", pause)
 			}
 		}
-		if s4.reads < len(s4.writes) {
-			t.Errorf("%d reads for %d failed writes, which may have arrived all the same", s4.reads, len(s4.writes))
+		if s4.looks < len(s4.writes) {
+			t.Errorf("%d looks for %d failed writes, which may have arrived all the same", s4.looks, len(s4.writes))
 		}
+		s4.arrives = true
+		s4.settle()
 		s4.writeErr = nil
 		s4.settle()
-		if s4.operations() != "1" {
-			t.Errorf("table %q", s4.operations())
+		if rewrites := testutil.ToFloat64(d.metrics.rewrites); s4.operations() != "1" || rewrites != 0 {
+			t.Errorf("table %q, our own write counted as somebody else's %v times", s4.operations(), rewrites)
 		}
 	})
 
@@ -256,8 +331,8 @@ func TestTable(t *testing.T) {
 		stop := begin(t, s5, d)
 		defer stop()
 		s5.settle()
-		if s5.reads != 0 || len(s5.writes) != 0 {
-			t.Errorf("%d reads, %d writes", s5.reads, len(s5.writes))
+		if s5.tried != 0 || s5.looks != 0 || len(s5.writes) != 0 {
+			t.Errorf("%d tries to get the lease, %d looks, %d writes", s5.tried, s5.looks, len(s5.writes))
 		}
 	})
 
@@ -306,4 +381,141 @@ func TestTable(t *testing.T) {
 			t.Error("the service is not served")
 		}
 	})
+
+	s9 := &store{writer: new(memoryWriter)}
+	play("not written while another replica has the lease", s9, func(t *testing.T, d *Discovery, ids *string, _ map[string]error) {
+		t.Helper()
+		*ids = "1"
+		stop := begin(t, s9, d)
+		defer stop()
+		s9.settle()
+		if len(s9.writes) != 0 || s9.looks != 0 || s9.tried < 10 || s9.tried > 13 || d.Snapshot().Len() != 1 {
+			t.Errorf("%d writes, %d looks, %d tries in a minute, %d services", len(s9.writes), s9.looks, s9.tried, d.Snapshot().Len())
+		}
+		if got := testutil.ToFloat64(d.metrics.lease); got != 0 {
+			t.Errorf("lease is %v", got)
+		}
+		// The other one goes. What this one knows is written without waiting for a cycle.
+		s9.writer = nil
+		s9.pass(leaseInterval + time.Second)
+		if s9.operations() != "1" || testutil.ToFloat64(d.metrics.lease) != 1 {
+			t.Errorf("table %q, lease %v", s9.operations(), testutil.ToFloat64(d.metrics.lease))
+		}
+		// The lease is lost, and to be had again: what the table holds now was written by nobody's rival.
+		s9.lose()
+		s9.rewrite(row)
+		s9.settle()
+		if s9.operations() != "1" || s9.writer == nil || testutil.ToFloat64(d.metrics.rewrites) != 0 {
+			t.Errorf("table %q, lease %v, %v rewrites", s9.operations(), s9.writer, testutil.ToFloat64(d.metrics.rewrites))
+		}
+		// Also without an offer.
+		*ids = "down"
+		s9.pass(writeInterval + time.Second)
+		s9.lose()
+		s9.rewrite(row)
+		s9.pass(leaseInterval + writeInterval + time.Second)
+		if s9.operations() != "1" {
+			t.Errorf("table %q", s9.operations())
+		}
+		// The cluster has ended the lease, and nobody here knows.
+		s9.writer = nil
+		*ids = "1 2"
+		s9.settle()
+		if s9.operations() != "1 2" {
+			t.Errorf("table %q", s9.operations())
+		}
+		for what, got := range map[string]float64{"lease_failed": 0, "lease_lost": 1, "written": 4} {
+			if n := testutil.ToFloat64(d.metrics.writes.WithLabelValues(what)); n != got {
+				t.Errorf("%v times %s, want %v", n, what, got)
+			}
+		}
+	})
+
+	s10 := &store{}
+	play("the lease is given up at the end, and when there is no news", s10, func(t *testing.T, d *Discovery, ids *string, _ map[string]error) {
+		t.Helper()
+		*ids = "1"
+		stop := begin(t, s10, d)
+		s10.settle()
+		*ids = "down"
+		s10.pass(minPatience - 20*time.Second)
+		if s10.writer == nil {
+			t.Error("given up too soon")
+		}
+		s10.pass(time.Minute)
+		if s10.writer != nil || s10.operations() != "1" || testutil.ToFloat64(d.metrics.lease) != 0 {
+			t.Errorf("lease %v, table %q", s10.writer, s10.operations())
+		}
+		tried := s10.tried
+		s10.pass(10 * time.Minute)
+		if s10.tried != tried {
+			t.Errorf("%d tries to get it although there is no news", s10.tried-tried)
+		}
+		*ids = "1 2"
+		s10.pass(2 * time.Minute)
+		if s10.writer == nil || s10.operations() != "1 2" {
+			t.Errorf("lease %v, table %q once there is news", s10.writer, s10.operations())
+		}
+		stop()
+		if s10.writer != nil {
+			t.Error("still has the lease after its end")
+		}
+	})
+
+	s11 := &store{leaseErr: ytclient.ErrDenied}
+	play("served without the right to lock", s11, func(t *testing.T, d *Discovery, ids *string, _ map[string]error) {
+		t.Helper()
+		*ids = "1"
+		stop := begin(t, s11, d)
+		defer stop()
+		s11.settle()
+		if d.Snapshot().Len() != 1 || len(s11.writes) != 0 || testutil.ToFloat64(d.metrics.writes.WithLabelValues("lease_failed")) < 10 {
+			t.Errorf("%d services, %d writes", d.Snapshot().Len(), len(s11.writes))
+		}
+	})
+}
+
+func TestInitialRows(t *testing.T) {
+	t.Parallel()
+	m, err := newMetrics(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := ytclient.ServiceRow{Domain: "x", OperationID: "1"}
+	tests := []struct {
+		name string
+		s    Store
+		want []ytclient.ServiceRow
+		err  error
+	}{
+		{"nothing is published", nil, nil, nil},
+		{"no table", &store{}, nil, nil},
+		{"rows", &store{exists: true, rows: []ytclient.ServiceRow{row}, writer: new(memoryWriter)}, []ytclient.ServiceRow{row}, nil},
+		{"denied", &store{readErr: ytclient.ErrDenied}, nil, ytclient.ErrDenied},
+		{"hangs", hangingStore{}, nil, context.DeadlineExceeded},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var table *table
+				if tt.s != nil {
+					table = newTable(tt.s, "x", time.Second, slog.New(slog.DiscardHandler), m)
+				}
+				start := time.Now()
+				got, err := table.initial(t.Context())
+				if !slices.Equal(got, tt.want) || !errors.Is(err, tt.err) || time.Since(start) > seedTimeout {
+					t.Errorf("initial = %v, %v after %s; want %v, %v", got, err, time.Since(start), tt.want, tt.err)
+				}
+			})
+		})
+	}
+}
+
+// hangingStore answers nothing.
+type hangingStore struct{ Store }
+
+func (hangingStore) ReadServices(ctx context.Context) ([]ytclient.ServiceRow, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
 }

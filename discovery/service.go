@@ -43,6 +43,10 @@ type Service struct {
 	// living service. LongID resolves always.
 	ID, LongID string
 
+	// AliasLabel is the lower-case label <alias>-<task>-<service> that the service is reached under as well; empty when its
+	// operation has no alias, or when there is no such label or it belongs to another service.
+	AliasLabel string
+
 	// Endpoints where the service answers now, in a stable order. Empty while no job answers yet.
 	Endpoints []Endpoint
 

@@ -3,28 +3,34 @@ package discovery
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
+
+	"taskproxy/ytclient"
 )
 
 // Snapshot is an immutable set of services and the labels that they are reached by. A request loads one and keeps it to
 // its end. The zero Snapshot and a nil one are empty. Safe for concurrent use.
 type Snapshot struct {
 	services []*Service          // sorted by operation, task, name; no two of a kind
-	labels   map[string]*Service // ID and LongID of each
+	labels   map[string]*Service // ID, LongID and AliasLabel of each
+	aliases  map[string]string   // alias without its "*" -> id of the operation that it belongs to
 }
 
-// NewSnapshot makes a snapshot of the services, as the successor of prev (nil: there is none). It fills in ID, LongID and
-// missing permissions (Read) and keeps, by pointer, every service of prev that did not change; one that changed keeps its
-// round-robin position. When nothing at all changed the result is prev itself. It is never nil.
+// NewSnapshot makes a snapshot of the services, as the successor of prev (nil: there is none). It fills in ID, LongID,
+// AliasLabel and missing permissions (Read) and keeps, by pointer, every service of prev that did not change; one that
+// changed keeps its round-robin position. When nothing at all changed the result is prev itself. It is never nil.
 //
 // services may come in any order and is not modified, but its elements' slices are shared from now on.
 //
-// A short ID belongs to one service only: to that of the operation which owned it in prev, else to the one whose operation
-// started first, else to the smaller operation id. Whoever loses is published under its LongID for as long as it lives, also
-// when the winner ends before it, so that its address does not move; and it is a problem.
-func NewSnapshot(prev *Snapshot, services []Service) (*Snapshot, []Problem) {
+// A short ID belongs to one service only: to the one that labels remembers, else to the one whose operation started first,
+// else to the smaller operation id, task and name; labels remembers that from now on. Whoever loses is published under its
+// LongID for as long as it lives, also when the winner ends before it, so that its address does not move; and it is a
+// problem. Alias labels have owners likewise; who loses has none. A nil labels stands for an empty one: then nothing is
+// known of what prev settled.
+func NewSnapshot(prev *Snapshot, labels *Labels, services []Service) (*Snapshot, []Problem) {
 	order := make([]*Service, len(services))
 	for i := range services {
 		order[i] = &services[i]
@@ -32,16 +38,22 @@ func NewSnapshot(prev *Snapshot, services []Service) (*Snapshot, []Problem) {
 	if !slices.IsSortedFunc(order, compareServices) {
 		slices.SortStableFunc(order, compareServices)
 	}
+	if labels == nil {
+		labels = NewLabels(nil)
+	}
 	b := builder{prev: prev, drafts: make([]draft, 0, len(order))}
 	b.pair(order)
-	b.own()
-	return b.build()
+	b.problems = append(b.problems, labels.assign(b.drafts)...)
+	return b.build(), newProblems(b.problems)
 }
 
 // draft is a service on its way into a snapshot.
 type draft struct {
-	Service
+	in  *Service // as it was given: without labels
 	old *Service // the same service in prev; nil when it is new
+
+	id, longID, aliasLabel string
+	hasAlias               bool // the operation's alias is its own
 }
 
 type builder struct {
@@ -50,102 +62,104 @@ type builder struct {
 	problems []Problem
 }
 
-// pair finds each service's predecessor and takes over or computes its identifiers. Both sides are sorted, so it is one
-// walk, and a service that was there before is not hashed again.
+// pair finds each service's predecessor and its LongID. Both sides are sorted, so it is one walk, and a service that was
+// there before is not hashed again.
 func (b *builder) pair(order []*Service) {
 	before := b.prev.Services()
 	for i, s := range order {
+		d := draft{in: s}
 		if i > 0 && compareServices(order[i-1], s) == 0 {
-			b.problem(s, "the operation publishes this service twice; the first one counts")
+			b.problems = append(b.problems, d.problem(Collision, "the operation publishes this service twice; the first one counts"))
 			continue
 		}
-		d := draft{Service: *s}
 		for len(before) > 0 && compareServices(before[0], s) < 0 {
 			before = before[1:]
 		}
 		if len(before) > 0 && compareServices(before[0], s) == 0 {
-			d.old = before[0]
-			d.ID, d.LongID, d.cursor = d.old.ID, d.old.LongID, d.old.cursor
+			d.old, d.longID = before[0], before[0].LongID
 		} else {
-			d.ID, d.LongID, d.cursor = ShortID(s.OperationID, s.Task, s.Name), LongID(s.OperationID, s.Task, s.Name), new(atomic.Uint64)
-		}
-		if len(d.Permissions) == 0 {
-			d.Permissions = readOnly
+			d.longID = LongID(s.OperationID, s.Task, s.Name)
 		}
 		b.drafts = append(b.drafts, d)
 	}
 }
 
-// own settles which service has a contested label.
-func (b *builder) own() {
-	owners := make(map[string]int, len(b.drafts))
+// build makes the snapshot of the drafts, or finds that it is prev.
+func (b *builder) build() *Snapshot {
+	if b.unchanged() {
+		return b.prev
+	}
+	next := &Snapshot{
+		services: make([]*Service, 0, len(b.drafts)),
+		labels:   make(map[string]*Service, 2*len(b.drafts)),
+		aliases:  make(map[string]string),
+	}
 	for i := range b.drafts {
 		d := &b.drafts[i]
-		if d.ID == d.LongID {
-			continue // lost before, and stays where its users know it
-		}
-		j, taken := owners[d.ID]
-		if !taken {
-			owners[d.ID] = i
-			continue
-		}
-		loser := i
-		if b.precedes(d, &b.drafts[j]) {
-			owners[d.ID], loser = i, j
-		}
-		b.drafts[loser].ID = b.drafts[loser].LongID
-	}
-	for i := range b.drafts {
-		if d := &b.drafts[i]; d.ID == d.LongID {
-			b.problem(&d.Service, "its ID "+ShortID(d.OperationID, d.Task, d.Name)+" belongs to another service; it is published as "+d.LongID)
-		}
-	}
-}
-
-// precedes reports whether x rather than y owns the ID that both have.
-func (b *builder) precedes(x, y *draft) bool {
-	rank := func(d *draft) int {
-		switch was := b.prev.Lookup(d.ID); {
-		case was == nil:
-			return 2
-		case d.old == was:
-			return 0
-		case d.OperationID == was.OperationID:
-			return 1
-		}
-		return 2
-	}
-	return cmp.Or(cmp.Compare(rank(x), rank(y)), x.StartTime.Compare(y.StartTime), compareServices(&x.Service, &y.Service)) < 0
-}
-
-func (b *builder) build() (*Snapshot, []Problem) {
-	same := b.prev != nil && b.prev.Len() == len(b.drafts)
-	next := &Snapshot{services: make([]*Service, 0, len(b.drafts)), labels: make(map[string]*Service, 2*len(b.drafts))}
-	for i := range b.drafts {
-		d := &b.drafts[i]
-		s := d.old
-		if s == nil || !equalServices(s, &d.Service) {
-			same = false
-			fresh := d.Service
-			s = &fresh
-		}
 		// 64 bits collide only when one author searches among services of his own; then the first keeps the label.
-		if _, taken := next.labels[s.LongID]; taken {
-			same = false
-			b.problem(s, "its long ID "+s.LongID+" belongs to another service; it is not published")
+		if _, taken := next.labels[d.longID]; taken {
+			b.problems = append(b.problems, d.problem(Collision, "its long ID "+d.longID+" belongs to another service; it is not published"))
 			continue
 		}
+		s := d.service()
 		next.services = append(next.services, s)
 		next.labels[s.ID], next.labels[s.LongID] = s, s
+		if s.AliasLabel != "" {
+			next.labels[s.AliasLabel] = s
+		}
+		if d.hasAlias {
+			next.aliases[s.Alias[1:]] = s.OperationID
+		}
 	}
-	if same {
-		next = b.prev
+	if b.prev != nil && slices.Equal(next.services, b.prev.services) && maps.Equal(next.aliases, b.prev.aliases) {
+		return b.prev
 	}
-	return next, newProblems(b.problems)
+	return next
 }
 
-func (b *builder) problem(s *Service, reason string) {
-	b.problems = append(b.problems, Problem{Kind: Collision, OperationID: s.OperationID, Task: s.Task, Service: s.Name, Reason: reason})
+// unchanged reports whether the drafts are prev, at a glance that spares building it again.
+func (b *builder) unchanged() bool {
+	if b.prev == nil || b.prev.Len() != len(b.drafts) {
+		return false
+	}
+	for i := range b.drafts {
+		d := &b.drafts[i]
+		if !d.unchanged() || d.hasAlias != b.prev.hasAlias(d.old) {
+			return false
+		}
+	}
+	return true
+}
+
+func (d *draft) unchanged() bool {
+	return d.old != nil && d.id == d.old.ID && d.aliasLabel == d.old.AliasLabel && equalDeclared(d.in, d.old)
+}
+
+// service is what the draft becomes: what it was before, or a new one.
+func (d *draft) service() *Service {
+	if d.unchanged() {
+		return d.old
+	}
+	s := *d.in
+	s.ID, s.LongID, s.AliasLabel, s.Permissions = d.id, d.longID, d.aliasLabel, required(d.in)
+	if d.old != nil {
+		s.cursor = d.old.cursor
+	} else {
+		s.cursor = new(atomic.Uint64)
+	}
+	return &s
+}
+
+func (d *draft) problem(kind ProblemKind, reason string) Problem {
+	return Problem{Kind: kind, OperationID: d.in.OperationID, Task: d.in.Task, Service: d.in.Name, Reason: reason}
+}
+
+// required are the permissions that a service needs: nobody who forgets to say so publishes to everybody.
+func required(s *Service) []ytclient.Permission {
+	if len(s.Permissions) == 0 {
+		return readOnly
+	}
+	return s.Permissions
 }
 
 func compareServices(a, b *Service) int {
@@ -154,17 +168,54 @@ func compareServices(a, b *Service) int {
 
 // equalServices compares everything that users of a Service can see.
 func equalServices(a, b *Service) bool {
-	return compareServices(a, b) == 0 && a.Protocol == b.Protocol && a.User == b.User && a.StartTime.Equal(b.StartTime) &&
-		a.Alias == b.Alias && a.ID == b.ID && a.LongID == b.LongID &&
-		slices.Equal(a.Permissions, b.Permissions) && slices.Equal(a.Endpoints, b.Endpoints)
+	return a.ID == b.ID && a.LongID == b.LongID && a.AliasLabel == b.AliasLabel && equalDeclared(a, b)
 }
 
-// Lookup finds the service that a label names, by its ID or its LongID; nil when none does. Labels are lower-case.
+// equalDeclared compares everything but the labels.
+func equalDeclared(a, b *Service) bool {
+	return compareServices(a, b) == 0 && a.Protocol == b.Protocol && a.User == b.User && a.StartTime.Equal(b.StartTime) &&
+		a.Alias == b.Alias && slices.Equal(required(a), required(b)) && slices.Equal(a.Endpoints, b.Endpoints)
+}
+
+// Lookup finds the service that a label names, by its ID, its LongID or its AliasLabel; nil when none does. Labels are
+// lower-case.
 func (s *Snapshot) Lookup(label string) *Service {
 	if s == nil {
 		return nil
 	}
 	return s.labels[label]
+}
+
+// ByOperation finds a service by its operation's id in canonical form, its task and its name, as they are written; nil when
+// there is none. It does not allocate for names that can be published.
+func (s *Snapshot) ByOperation(operationID, task, name string) *Service {
+	if s == nil {
+		return nil
+	}
+	label := longID(operationID, task, name)
+	svc := s.labels[string(label[:])]
+	if svc == nil || svc.OperationID != operationID || svc.Task != task || svc.Name != name {
+		return nil
+	}
+	return svc
+}
+
+// ByAlias is ByOperation for the operation that an alias, given without its "*", belongs to. Letter case matters: an alias is
+// the cluster's name for an operation, not a label.
+func (s *Snapshot) ByAlias(alias, task, name string) *Service {
+	if s == nil {
+		return nil
+	}
+	operationID, ok := s.aliases[alias]
+	if !ok {
+		return nil
+	}
+	return s.ByOperation(operationID, task, name)
+}
+
+// hasAlias reports whether the alias of a service's operation is its own.
+func (s *Snapshot) hasAlias(svc *Service) bool {
+	return strings.HasPrefix(svc.Alias, "*") && s.aliases[svc.Alias[1:]] == svc.OperationID
 }
 
 // Services are all services, sorted by operation, task and name. The slice is shared: callers must not modify it.
@@ -250,5 +301,9 @@ func line(s *Service) string {
 	for i, p := range s.Permissions {
 		permissions[i] = string(p)
 	}
-	return fmt.Sprintf("%s %s %s %s %s %s %s", s.ID, s.OperationID, quote(s.Task), quote(s.Name), s.Protocol, strings.Join(permissions, "+"), where)
+	text := fmt.Sprintf("%s %s %s %s %s %s %s", s.ID, s.OperationID, quote(s.Task), quote(s.Name), s.Protocol, strings.Join(permissions, "+"), where)
+	if s.AliasLabel != "" {
+		text += " " + s.AliasLabel
+	}
+	return text
 }

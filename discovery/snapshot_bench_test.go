@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -19,17 +20,18 @@ func benchServices(n int) []Service {
 func BenchmarkNewSnapshot(b *testing.B) {
 	for _, n := range []int{10, 1_000, 100_000} {
 		services := benchServices(n)
-		base, _ := NewSnapshot(nil, services)
+		labels := NewLabels(nil)
+		base, _ := NewSnapshot(nil, labels, services)
 		b.Run(fmt.Sprintf("first/routes=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				NewSnapshot(nil, services)
+				NewSnapshot(nil, nil, services)
 			}
 		})
 		b.Run(fmt.Sprintf("same/routes=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				NewSnapshot(base, services)
+				NewSnapshot(base, labels, services)
 			}
 		})
 		changed := append([]Service(nil), services...)
@@ -37,7 +39,72 @@ func BenchmarkNewSnapshot(b *testing.B) {
 		b.Run(fmt.Sprintf("changed/routes=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				NewSnapshot(base, changed)
+				NewSnapshot(base, labels, changed)
+			}
+		})
+	}
+}
+
+// BenchmarkAliases is BenchmarkNewSnapshot where every operation has an alias.
+func BenchmarkAliases(b *testing.B) {
+	for _, n := range []int{10, 1_000, 100_000} {
+		services := benchServices(n)
+		for i := range services {
+			services[i].Alias = fmt.Sprintf("*alias%d", i/2)
+		}
+		labels := NewLabels(nil)
+		base, problems := NewSnapshot(nil, labels, services)
+		if len(problems) > 0 {
+			b.Fatal(problems)
+		}
+		b.Run(fmt.Sprintf("first/routes=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				NewSnapshot(nil, nil, services)
+			}
+		})
+		b.Run(fmt.Sprintf("same/routes=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				NewSnapshot(base, labels, services)
+			}
+		})
+	}
+}
+
+// BenchmarkLabelsMemory tells what the memory of who owns which label keeps, per service that is published. The time is that
+// of looking.
+func BenchmarkLabelsMemory(b *testing.B) {
+	for _, n := range []int{1_000, 100_000} {
+		b.Run(fmt.Sprintf("routes=%d", n), func(b *testing.B) {
+			services := benchServices(n)
+			var kept uint64
+			for b.Loop() {
+				before := heap()
+				labels := NewLabels(nil)
+				NewSnapshot(nil, labels, services)
+				kept = heap() - before
+				runtime.KeepAlive(labels)
+			}
+			b.ReportMetric(float64(kept)/float64(n), "B/route")
+			runtime.KeepAlive(services)
+		})
+	}
+}
+
+func BenchmarkLiving(b *testing.B) {
+	for _, n := range []int{10, 1_000, 100_000} {
+		labels := NewLabels(nil)
+		services := benchServices(n)
+		NewSnapshot(nil, labels, services)
+		alive := make(map[string]bool)
+		for _, s := range services {
+			alive[s.OperationID] = true
+		}
+		b.Run(fmt.Sprintf("routes=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				labels.Living(alive)
 			}
 		})
 	}
@@ -45,7 +112,7 @@ func BenchmarkNewSnapshot(b *testing.B) {
 
 func BenchmarkLookup(b *testing.B) {
 	for _, n := range []int{10, 1_000, 100_000} {
-		s, _ := NewSnapshot(nil, benchServices(n))
+		s, _ := NewSnapshot(nil, nil, benchServices(n))
 		label := s.Services()[n/2].ID
 		b.Run(fmt.Sprintf("routes=%d", n), func(b *testing.B) {
 			b.ReportAllocs()

@@ -28,7 +28,7 @@ func started(s Service, at time.Time) Service {
 // mustSnapshot fails the test on any problem.
 func mustSnapshot(t *testing.T, prev *Snapshot, services ...Service) *Snapshot {
 	t.Helper()
-	s, problems := NewSnapshot(prev, services)
+	s, problems := NewSnapshot(prev, nil, services)
 	if s == nil || len(problems) != 0 {
 		t.Fatalf("NewSnapshot = %v, problems %v", s, problems)
 	}
@@ -38,7 +38,7 @@ func mustSnapshot(t *testing.T, prev *Snapshot, services ...Service) *Snapshot {
 func TestEmptySnapshots(t *testing.T) {
 	t.Parallel()
 	var none *Snapshot
-	made, problems := NewSnapshot(nil, nil)
+	made, problems := NewSnapshot(nil, nil, nil)
 	if made == nil || len(problems) != 0 {
 		t.Fatalf("NewSnapshot(nil, nil) = %v, %v", made, problems)
 	}
@@ -47,7 +47,7 @@ func TestEmptySnapshots(t *testing.T) {
 			t.Errorf("%#v is not empty", s)
 		}
 	}
-	if again, _ := NewSnapshot(made, nil); again != made {
+	if again, _ := NewSnapshot(made, nil, nil); again != made {
 		t.Error("the successor of an empty snapshot is another one")
 	}
 }
@@ -136,68 +136,58 @@ func (s *Service) clone() Service {
 		Alias: s.Alias, Permissions: s.Permissions, Endpoints: s.Endpoints}
 }
 
-func TestSnapshotCollisions(t *testing.T) {
+func TestSnapshotFindsByOperationAndAlias(t *testing.T) {
+	ui := svc("1-0-0-1", "driver", "ui")
+	ui.Alias = "*Spark"
+	odd := svc("1-0-0-1", "a task/\x00", strings.Repeat("n", 300))
+	odd.Alias = ui.Alias
+	s, problems := NewSnapshot(nil, nil, []Service{ui, odd, svc("1-0-0-2", "driver", "ui")})
+	if len(problems) != 1 || problems[0].Kind != LabelTooLong {
+		t.Errorf("problems %v", problems)
+	}
+	f := func(got *Service, want string) {
+		t.Helper()
+		if label := LongID(want, "driver", "ui"); want == "" && got != nil || want != "" && (got == nil || got.LongID != label) {
+			t.Errorf("got %v, want the one of %q", got, want)
+		}
+	}
+	f(s.ByOperation("1-0-0-1", "driver", "ui"), "1-0-0-1")
+	f(s.ByOperation("1-0-0-2", "driver", "ui"), "1-0-0-2")
+	f(s.ByOperation("1-0-0-3", "driver", "ui"), "")
+	f(s.ByOperation("1-0-0-1", "driver", "u"), "")
+	f(s.ByOperation("1-0-0-1", "drive", "rui"), "")
+	f(s.ByOperation("", "", ""), "")
+	f(s.ByAlias("Spark", "driver", "ui"), "1-0-0-1")
+	f(s.ByAlias("spark", "driver", "ui"), "")
+	f(s.ByAlias("*Spark", "driver", "ui"), "")
+	f(s.ByAlias("", "driver", "ui"), "")
+	f(s.ByAlias("Spark", "driver", "rest"), "")
+	f(s.Lookup("spark-driver-ui"), "1-0-0-1")
+	f(s.Lookup("Spark-driver-ui"), "")
+	if got := s.ByOperation("1-0-0-1", odd.Task, odd.Name); got == nil || got.Task != odd.Task || got.AliasLabel != "" {
+		t.Errorf("got %v", got)
+	}
+	if n := testing.AllocsPerRun(100, func() { s.ByAlias("Spark", "driver", "ui") }); n != 0 {
+		t.Errorf("ByAlias allocates %v times", n)
+	}
+	// Should two ever have one long ID, the wrong one is not found instead.
+	forged := &Snapshot{labels: map[string]*Service{LongID("1-0-0-1", "a", "b"): s.Services()[0]}}
+	f(forged.ByOperation("1-0-0-1", "a", "b"), "")
+	var none *Snapshot
+	f(none.ByAlias("Spark", "driver", "ui"), "")
+	f(none.ByOperation("1-0-0-1", "driver", "ui"), "")
+}
+
+func TestSnapshotTakesAServiceOnce(t *testing.T) {
 	t.Parallel()
-	// Within one operation the plain concatenation makes a collision without any search.
-	s, problems := NewSnapshot(nil, []Service{svc("1-0-0-0", "ab", "c"), svc("1-0-0-0", "a", "bc")})
-	id := ShortID("1-0-0-0", "ab", "c")
-	if got := s.Lookup(id); got == nil || got.Task != "a" {
-		t.Errorf("Lookup(%s) = %v", id, got)
-	}
-	loser := s.Lookup(LongID("1-0-0-0", "ab", "c"))
-	if loser == nil || loser.ID != loser.LongID || len(problems) != 1 || problems[0].Kind != Collision || problems[0].Task != "ab" {
-		t.Fatalf("the loser is %v, problems %v", loser, problems)
-	}
-	if again, problems := NewSnapshot(s, []Service{svc("1-0-0-0", "ab", "c"), svc("1-0-0-0", "a", "bc")}); again != s || len(problems) != 1 {
-		t.Errorf("the next snapshot is %v, problems %v", again, problems)
-	}
-
-	// An ID that is free goes to the one that started first, else to the smaller operation id. The operations' ids are
-	// chosen so that they and the task run together.
-	const older, younger = "1-0-0-0", "1-0-0-01"
-	one, two := svc(older, "1a", "x"), svc(younger, "a", "x")
-	owner := func(s *Snapshot) string { return s.Lookup(ShortID(older, "1a", "x")).OperationID }
-	s, problems = NewSnapshot(nil, []Service{one, two})
-	if owner(s) != older || len(problems) != 1 {
-		t.Errorf("equal start: %s owns the ID, problems %v", owner(s), problems)
-	}
-	s, _ = NewSnapshot(nil, []Service{one, started(two, start.Add(-time.Second))})
-	if owner(s) != younger {
-		t.Errorf("earlier start: %s owns the ID", owner(s))
-	}
-
-	// Whoever has an ID keeps it, however early a rival claims to have started, and also under another name of its own.
-	first := mustSnapshot(t, nil, one)
-	s, problems = NewSnapshot(first, []Service{one, started(two, start.Add(-time.Hour))})
-	if owner(s) != older || len(problems) != 1 || problems[0].OperationID != younger {
-		t.Errorf("rival: %s owns the ID, problems %v", owner(s), problems)
-	}
-	renamed, _ := NewSnapshot(first, []Service{svc(older, "1", "ax"), started(two, start.Add(-time.Hour))})
-	if owner(renamed) != older {
-		t.Errorf("renamed: %s owns the ID", owner(renamed))
-	}
-
-	// Also against another service of its own operation that sorts before it.
-	kept, _ := NewSnapshot(mustSnapshot(t, nil, svc("1-0-0-0", "ab", "c")), []Service{svc("1-0-0-0", "a", "bc"), svc("1-0-0-0", "ab", "c")})
-	if got := kept.Lookup(id); got.Task != "ab" {
-		t.Errorf("within the operation: task %s owns the ID", got.Task)
-	}
-
-	// The loser stays where its users know it when the winner ends; a newcomer gets the ID.
-	s, problems = NewSnapshot(s, []Service{two})
-	if s.Lookup(ShortID(younger, "a", "x")) != nil || s.Lookup(LongID(younger, "a", "x")) == nil || len(problems) != 1 {
-		t.Errorf("after the winner: %s problems %v", s, problems)
-	}
-
-	// The same service twice is one.
-	s, problems = NewSnapshot(nil, []Service{svc("1-0-0-0", "t", "a", "h:1"), svc("1-0-0-0", "t", "a", "h:2")})
-	if s.Len() != 1 || s.Services()[0].Endpoints[0].Addr != "h:1" || len(problems) != 1 {
-		t.Errorf("twice: %s problems %v", s, problems)
+	s, problems := NewSnapshot(nil, nil, []Service{svc("1-0-0-0", "t", "a", "h:1"), svc("1-0-0-0", "t", "a", "h:2")})
+	if s.Len() != 1 || s.Services()[0].Endpoints[0].Addr != "h:1" || len(problems) != 1 || problems[0].Kind != Collision {
+		t.Errorf("%s problems %v", s, problems)
 	}
 }
 
 func ExampleSnapshot() {
-	s, _ := NewSnapshot(nil, []Service{{
+	s, _ := NewSnapshot(nil, nil, []Service{{
 		OperationID: "a8ef7695-3de07913-5103e8-e29a6707", Task: "example_grpc_server", Name: "server", Protocol: GRPC,
 		Endpoints: []Endpoint{{JobID: "1-2-3-4", Addr: "10.0.0.1:20001"}},
 	}})

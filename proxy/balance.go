@@ -23,11 +23,16 @@ type balancer struct {
 	http, grpc *http.Transport
 	aside      *setAside
 	metrics    *metrics
+	failed     func(*discovery.Service, discovery.Endpoint) // Config.OnConnectFailure, never nil
 }
 
-func newBalancer(connectTimeout time.Duration, aside *setAside, m *metrics) *balancer {
-	d := newDialer(connectTimeout)
-	return &balancer{dialer: d, http: newHTTPTransport(d), grpc: newGRPCTransport(d), aside: aside, metrics: m}
+func newBalancer(cfg Config, aside *setAside, m *metrics) *balancer {
+	d := newDialer(cfg.ConnectTimeout)
+	b := &balancer{dialer: d, http: newHTTPTransport(d), grpc: newGRPCTransport(d), aside: aside, metrics: m, failed: cfg.OnConnectFailure}
+	if b.failed == nil {
+		b.failed = func(*discovery.Service, discovery.Endpoint) {}
+	}
+	return b
 }
 
 func (b *balancer) closeIdle() {
@@ -50,6 +55,9 @@ func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
 	for {
 		endpoint, ok := turn.next()
 		if !ok {
+			if x.attempts == 0 {
+				b.failed(x.service, discovery.Endpoint{})
+			}
 			return nil, last
 		}
 		if x.attempts > 0 {
@@ -66,6 +74,9 @@ func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, err // the caller left, or somebody ended the stream: no endpoint's failure
 		}
 		last = b.judge(endpoint, err)
+		if isDead(err, sent) {
+			b.failed(x.service, endpoint)
+		}
 		if !mayMoveOn(req, err, sent.times()) {
 			return nil, last
 		}
@@ -100,6 +111,16 @@ func (b *balancer) judge(endpoint discovery.Endpoint, err error) error {
 		return err
 	}
 	return &Error{cause: causeBroken, Err: err}
+}
+
+// isDead reports that an endpoint refused a connection, or reset one that was made for this request: nothing that speaks
+// to us is there. A kept connection that is reset tells less, since servers end these when they like.
+func isDead(err error, sent *sentBytes) bool {
+	var dial *dialError
+	if errors.As(err, &dial) {
+		return true
+	}
+	return (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)) && sent.onFresh()
 }
 
 // mayMoveOn is all there is to know about retries. times is how often bytes of the request were sent.
@@ -139,6 +160,8 @@ type sentBytes struct {
 	conn *countedConn
 	mark int64
 	n    int
+	// fresh: the last connection was made for this request and had carried no other.
+	fresh bool
 }
 
 // gotConn is the httptrace hook: a transport is about to write the request to a connection.
@@ -146,6 +169,7 @@ func (s *sentBytes) gotConn(info httptrace.GotConnInfo) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.settle()
+	s.fresh = !info.Reused
 	if conn, ok := info.Conn.(*countedConn); ok {
 		s.conn, s.mark = conn, conn.written.Load()
 	} else {
@@ -163,6 +187,12 @@ func (s *sentBytes) settle() {
 		s.n++
 	}
 	s.conn = nil
+}
+
+func (s *sentBytes) onFresh() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fresh
 }
 
 func (s *sentBytes) times() int {

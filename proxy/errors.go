@@ -44,7 +44,7 @@ var (
 	causeBadCredentials = &cause{"malformed_credentials", 401, grpcUnauthenticated, "the credentials are malformed: want one \"OAuth <token>\", one \"Bearer <token>\", or the login cookie"}
 	causeRefused        = &cause{"invalid_credentials", 401, grpcUnauthenticated, "the cluster does not accept these credentials"}
 	causeBadRouting     = &cause{"malformed_service_id", 400, grpcInvalidArgument, "the routing header is malformed"}
-	causeConflict       = &cause{"ambiguous_service", 400, grpcInvalidArgument, "the host and the routing header do not name the same service"}
+	causeConflict       = &cause{"ambiguous_service", 400, grpcInvalidArgument, "the host and the routing headers do not all name the same service"}
 	causeNoService      = &cause{"no_such_service", 404, grpcNotFound, "there is no such service; it may have ended"}
 	causeMisdirected    = &cause{"misdirected", 421, grpcNotFound, "this host is not served here"}
 	causeDenied         = &cause{"access_denied", 403, grpcPermissionDenied, "you have no permission for the operation behind this service"}

@@ -63,6 +63,15 @@ type Config struct {
 	// credentials. An alias belongs to whoever starts an operation with it first; a user is the safer choice.
 	ForwardCredentialsTo []string
 
+	// OnConnectFailure is told of each endpoint that refused a connection or reset a new one, and, with a zero Endpoint, of
+	// a service that had none when a request came: what is known of its jobs may be out of date. It must not block. nil:
+	// nobody is told.
+	OnConnectFailure func(*discovery.Service, discovery.Endpoint)
+	// AwaitService is asked once when an identified caller names a service that is not in the table: it may wait a little for
+	// the table to be brought up to date, and reports whether it did. name is the same for all ways to name that service. nil:
+	// what is not in the table does not exist.
+	AwaitService func(ctx context.Context, login, name string) (waited bool)
+
 	// Logger gets what goes wrong; nil: nothing is logged.
 	Logger *slog.Logger
 	// AccessLog gets one line per request; nil: none.
@@ -103,7 +112,7 @@ func New(cfg Config) (*Proxy, error) {
 		return nil, fmt.Errorf("register the proxy's metrics: %w", err)
 	}
 	p.metrics = m
-	p.balancer = newBalancer(cfg.ConnectTimeout, aside, m)
+	p.balancer = newBalancer(cfg, aside, m)
 	p.engine = p.newEngine()
 	return p, nil
 }
@@ -179,8 +188,7 @@ func (p *Proxy) walk(x *exchange) error {
 	if err := p.identify(x); err != nil {
 		return err
 	}
-	snapshot := p.cfg.Table.Load()
-	service, err := name.resolve(snapshot)
+	service, err := p.find(x, &name)
 	if err != nil {
 		return err
 	}
@@ -209,7 +217,7 @@ func refuse(r *http.Request) error {
 		return fail(causeBadTarget, "the request target is not a path: it must begin with a slash")
 	case r.URL.Host != "" && r.URL.Host != r.Host:
 		return fail(causeBadHost, "the request target and the Host header name different hosts")
-	case r.Host == "" && r.Header[HeaderID] == nil:
+	case r.Host == "" && !routed(r.Header):
 		return fail(causeBadHost, "the request has no host: send a Host header or %s", HeaderID)
 	}
 	// HTTP/2 leaves a Host header in place beside :authority (RFC 9113, section 8.3.1: they must not differ).

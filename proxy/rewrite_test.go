@@ -386,7 +386,7 @@ func TestHostIsPreserved(t *testing.T) {
 
 func ExampleNewTable() {
 	table := NewTable()
-	snapshot, _ := discovery.NewSnapshot(nil, []discovery.Service{{OperationID: "1-2-3e8-4", Task: "master", Name: "ui", Protocol: discovery.HTTP}})
+	snapshot, _ := discovery.NewSnapshot(nil, nil, []discovery.Service{{OperationID: "1-2-3e8-4", Task: "master", Name: "ui", Protocol: discovery.HTTP}})
 	table.Store(snapshot)
 	fmt.Println(table.Load().Len())
 	// Output: 1

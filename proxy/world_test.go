@@ -77,6 +77,7 @@ type world struct {
 	log      *lines
 	client   *http.Client // HTTP/1.1, follows no redirects
 	services []discovery.Service
+	labels   *discovery.Labels
 }
 
 func newWorld(tb testing.TB, configure ...func(*Config)) *world {
@@ -85,7 +86,7 @@ func newWorld(tb testing.TB, configure ...func(*Config)) *world {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	w := &world{tb: tb, table: NewTable(), registry: prometheus.NewRegistry(), log: new(lines)}
+	w := &world{tb: tb, table: NewTable(), labels: discovery.NewLabels(nil), registry: prometheus.NewRegistry(), log: new(lines)}
 	cfg := Config{
 		Bases: bases, Table: w.table, Authorizer: people(), AuthCookieName: cookieName,
 		Registerer: w.registry, AccessLog: slog.New(slog.NewJSONHandler(w.log, nil)),
@@ -160,7 +161,7 @@ func (w *world) publish(s discovery.Service, addrs ...string) *discovery.Service
 		s.Endpoints = append(s.Endpoints, discovery.Endpoint{JobID: fmt.Sprintf("job-%d", i), Addr: addr})
 	}
 	w.services = append(w.services, s)
-	snapshot, problems := discovery.NewSnapshot(w.table.Load(), w.services)
+	snapshot, problems := discovery.NewSnapshot(w.table.Load(), w.labels, w.services)
 	if len(problems) > 0 {
 		w.tb.Fatal(problems)
 	}

@@ -25,6 +25,8 @@ type Config struct {
 	Token func() (string, error)
 	// CallTimeout bounds every call, retries included; a sooner deadline of the call's context wins. 0 means 10s.
 	CallTimeout time.Duration
+	// TxTimeout is how long a transaction, and so a Lease, outlives a process that vanished. 0 means 15s.
+	TxTimeout time.Duration
 	// CA holds PEM certificates trusted towards the cluster in addition to the system's. Empty: the system's only.
 	CA []byte
 	// Metrics may be shared by several clients. nil: none are kept.
@@ -68,6 +70,7 @@ func New(cfg Config) (*Client, error) {
 	if c.timeout <= 0 {
 		c.timeout = defaultCallTimeout
 	}
+	txTimeout, txPing := transactionTimes(cfg.TxTimeout)
 	transport := &http.Transport{
 		Proxy:               nil, // the cluster is never behind the environment's HTTP_PROXY
 		DialContext:         (&net.Dialer{Timeout: 3 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
@@ -89,7 +92,8 @@ func New(cfg Config) (*Client, error) {
 		CompressionCodec:      yt.ClientCodecNone,
 		HTTPClient:            c.hc,
 		LightRequestTimeout:   &c.timeout,
-		TxTimeout:             15 * time.Second,
+		TxTimeout:             txTimeout,
+		TxPingPeriod:          txPing,
 		// The rule behind this switch protects clusters from jobs that ask in their thousands; we are one client.
 		AllowRequestsFromJob: true,
 		CredentialsProviderFn: func(context.Context) (yt.Credentials, error) {

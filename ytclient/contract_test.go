@@ -28,13 +28,7 @@ func TestContract(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	admin, err := ythttp.NewClient(&yt.Config{
-		Proxy: address, Token: token, CompressionCodec: yt.ClientCodecNone, DisableProxyDiscovery: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer admin.Stop()
+	admin := sdk(t, address, token)
 
 	var login string
 	t.Run("whoami", func(t *testing.T) {
@@ -126,6 +120,7 @@ func TestContract(t *testing.T) {
 		}
 	})
 	t.Run("services table", func(t *testing.T) { testServicesTable(t, client, admin) })
+	t.Run("lease", func(t *testing.T) { testLease(t, client, admin) })
 	t.Run("ended", func(t *testing.T) {
 		if err := admin.AbortOperation(t.Context(), operationID(t, id), nil); err != nil {
 			t.Fatal(err)
@@ -149,34 +144,56 @@ func TestContract(t *testing.T) {
 
 func testServicesTable(t *testing.T, client *ytclient.Client, admin yt.Client) {
 	dir := ypath.Path("//tmp/task_proxy_contract_" + guid.New().String())
-	defer func() {
-		if err := admin.RemoveNode(context.WithoutCancel(t.Context()), dir, &yt.RemoveNodeOptions{Recursive: true, Force: true}); err != nil {
-			t.Error(err)
-		}
-	}()
+	removeAfter(t, admin, dir)
 	table := client.ServicesTable(dir.Child("deep").Child("services").String())
 	if rows, err := table.ReadServices(t.Context()); !errors.Is(err, ytclient.ErrNotFound) {
 		t.Errorf("before it is written = %v, %v; want ErrNotFound", rows, err)
 	}
+	if revision, err := table.Revision(t.Context()); !errors.Is(err, ytclient.ErrNotFound) {
+		t.Errorf("revision before it is written = %v, %v; want ErrNotFound", revision, err)
+	}
 	many := []ytclient.ServiceRow{
 		{Domain: "2ef4261c.example.net", OperationID: "1-2-3fe03e8-4", TaskName: "master", Service: "ui", Protocol: "http"},
-		{Domain: "ae5cf6f5.example.net", OperationID: "1-2-3fe03e8-5", TaskName: "a/b \"c\"\nd\x00é", Service: "server", Protocol: "grpc"},
+		{Domain: "ae5cf6f5.example.net", OperationID: "1-2-3fe03e8-5", TaskName: "a/b \"c\"\nd\x00é\xff<>;{}", Service: "server", Protocol: "grpc"},
 	}
+	writer := acquire(t, table)
+	revisions := map[uint64]bool{}
+	before, existed := []ytclient.ServiceRow(nil), false
 	for _, rows := range [][]ytclient.ServiceRow{many, {}, many[:1]} {
-		if err := table.WriteServices(t.Context(), rows); err != nil {
-			t.Fatal(err)
+		wrote, err := writer.Sync(t.Context(), func(current []ytclient.ServiceRow, exists bool) ([]ytclient.ServiceRow, bool) {
+			if !slices.Equal(current, before) || exists != existed {
+				t.Errorf("shown %v, %t; want %v, %t", current, exists, before, existed)
+			}
+			return rows, true
+		})
+		if !wrote || err != nil {
+			t.Fatalf("Sync = %t, %v", wrote, err)
 		}
 		if got, err := table.ReadServices(t.Context()); err != nil || !slices.Equal(got, rows) {
 			t.Errorf("rows = %+v, %v; want %+v", got, err, rows)
 		}
+		revision, err := table.Revision(t.Context())
+		if err != nil || revisions[revision] {
+			t.Errorf("revision %d, %v; want a new one after each write", revision, err)
+		}
+		revisions[revision], before, existed = true, rows, true
 	}
-	// A table that stands already, made by somebody else without a schema, is used as it is.
+	wrote, err := writer.Sync(t.Context(), func([]ytclient.ServiceRow, bool) ([]ytclient.ServiceRow, bool) { return many, false })
+	if wrote || err != nil {
+		t.Errorf("Sync that was told not to write = %t, %v", wrote, err)
+	}
+	if revision, err := table.Revision(t.Context()); err != nil || !revisions[revision] {
+		t.Errorf("revision %d, %v; want the one from before a look", revision, err)
+	}
+	// A table that stands already, made by somebody else without a schema, is used as it is. It is in another directory: the
+	// lease is of one.
 	weak := dir.Child("weak")
 	if _, err := admin.CreateNode(t.Context(), weak, yt.NodeTable, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := client.ServicesTable(weak.String()).WriteServices(t.Context(), many); err != nil {
-		t.Errorf("write a table without schema: %v", err)
+	sync(t, acquire(t, client.ServicesTable(weak.String())), many)
+	if got, err := client.ServicesTable(weak.String()).ReadServices(t.Context()); err != nil || !slices.Equal(got, many) {
+		t.Errorf("rows of a table without schema = %+v, %v; want %+v", got, err, many)
 	}
 	// What the product before this one would do after a rollback: overwrite the table, with a column of its own.
 	w, err := yt.WriteTable(t.Context(), admin, dir.Child("deep").Child("services"), yt.WithExistingTable())
@@ -206,6 +223,19 @@ func testCluster(t *testing.T) (address, token string) {
 		}
 	})
 	return cluster.URL(), cluster.RootToken()
+}
+
+// sdk is the SDK itself, for what the project's own client never does.
+func sdk(t *testing.T, address, token string) yt.Client {
+	t.Helper()
+	yc, err := ythttp.NewClient(&yt.Config{
+		Proxy: address, Token: token, CompressionCodec: yt.ClientCodecNone, DisableProxyDiscovery: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(yc.Stop)
+	return yc
 }
 
 func start(t *testing.T, admin yt.Client) string {

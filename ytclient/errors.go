@@ -25,6 +25,8 @@ var (
 	ErrNoSuchOperation = errors.New("no such operation")
 	// ErrConflict: another transaction holds a conflicting lock (code 402).
 	ErrConflict = errors.New("lock conflict")
+	// ErrLeaseLost: the lease under which something was to be done has ended (codes 1000 and 11000).
+	ErrLeaseLost = errors.New("the lease is lost")
 	// ErrOverloaded: the cluster limits the caller, here usually our own robot (codes 904, 108).
 	ErrOverloaded = errors.New("the cluster limits requests")
 	// ErrUnavailable: the cluster could not be asked, took too long, broke, or answered something that is no answer.
@@ -64,13 +66,23 @@ var transient = []yterrors.ErrorCode{
 // classify wraps err with the sentinel that says what it means. seen is the last answer of the call that was on the wire:
 // when the SDK retried until the deadline its error says only that, and the answer says why.
 func classify(err error, seen *seen) error {
-	for _, s := range []error{ErrUnauthenticated, ErrDenied, ErrNotFound, ErrNoSuchOperation, ErrConflict, ErrOverloaded,
-		ErrUnavailable, ErrRejected} {
+	for _, s := range []error{ErrUnauthenticated, ErrDenied, ErrNotFound, ErrNoSuchOperation, ErrConflict, ErrLeaseLost,
+		ErrOverloaded, ErrUnavailable, ErrRejected} {
 		if errors.Is(err, s) {
 			return err // already in our words
 		}
 	}
 	return fmt.Errorf("%w: %w", sentinel(err, seen), err)
+}
+
+// classified is err as classify has it, by what the wire has answered to the call of ctx so far. It is for errors after which
+// the call goes on: what is answered when a transaction is cleaned up says nothing about why.
+func classified(ctx context.Context, err error) error {
+	s, _ := ctx.Value(seenKey{}).(*seen)
+	if err == nil || s == nil {
+		return err
+	}
+	return classify(err, s)
 }
 
 func sentinel(err error, seen *seen) error {

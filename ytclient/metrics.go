@@ -40,8 +40,8 @@ var kinds = []struct {
 	kind string
 }{
 	{ErrUnauthenticated, "unauthenticated"}, {ErrDenied, "denied"}, {ErrNotFound, "not_found"},
-	{ErrNoSuchOperation, "no_such_operation"}, {ErrConflict, "conflict"}, {ErrOverloaded, "overloaded"},
-	{ErrOddAnswer, "odd_answer"}, {ErrUnavailable, "unavailable"}, {ErrRejected, "rejected"},
+	{ErrNoSuchOperation, "no_such_operation"}, {ErrConflict, "conflict"}, {ErrLeaseLost, "lease_lost"},
+	{ErrOverloaded, "overloaded"}, {ErrOddAnswer, "odd_answer"}, {ErrUnavailable, "unavailable"}, {ErrRejected, "rejected"},
 }
 
 func (m *Metrics) observe(request string, d time.Duration, err error) {

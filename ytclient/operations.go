@@ -142,8 +142,7 @@ func (c *Client) JobPorts(ctx context.Context, refs []JobRef) ([]PortsAnswer, er
 
 // portsPath is where an exec node's orchid shows the ports of a job. No newer interface tells them.
 func portsPath(ref JobRef) ypath.Path {
-	return ypath.Path("//sys/exec_nodes/" + escapeComponent(ref.Address) +
-		"/orchid/exec_node/job_controller/active_jobs/" + escapeComponent(ref.ID) + "/job_ports")
+	return ypath.Path(activeJobsPath(ref.Address) + "/" + escapeComponent(ref.ID) + "/job_ports")
 }
 
 // escapeComponent writes a name as one component of a Cypress path, where / @ & * [ { and \ would mean something else.

@@ -2,13 +2,14 @@ package ytclient
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
 	"go.ytsaurus.tech/yt/go/schema"
 	"go.ytsaurus.tech/yt/go/ypath"
+	"go.ytsaurus.tech/yt/go/yson"
 	"go.ytsaurus.tech/yt/go/yt"
+	"go.ytsaurus.tech/yt/go/yterrors"
 )
 
 // ServicesTable is the table in Cypress where users and SPYT's clients look up the address of a service.
@@ -33,9 +34,15 @@ var servicesSchema = func() schema.Schema {
 	return s
 }()
 
-// ReadServices returns all rows in the table's order.
+// maxRows is far more than we ever write. A table of that size is somebody's data at a path given by mistake: it is not read,
+// and so not overwritten either.
+const maxRows = 200_000
+
+// ReadServices returns all rows in the table's order. A row that is not made like ours, as another writer may have left it,
+// is the zero ServiceRow.
 //
-// Errors: ErrNotFound when there is no table, ErrDenied, ErrOverloaded, ErrUnavailable.
+// Errors: ErrNotFound when there is no table, ErrDenied, ErrOverloaded, ErrUnavailable, ErrRejected when there is something
+// else than a services table.
 func (t *ServicesTable) ReadServices(ctx context.Context) (rows []ServiceRow, err error) {
 	err = t.c.do(ctx, "read_services", func(ctx context.Context) error {
 		tx, err := t.c.yc.BeginTx(ctx, nil)
@@ -43,36 +50,132 @@ func (t *ServicesTable) ReadServices(ctx context.Context) (rows []ServiceRow, er
 			return err
 		}
 		defer tx.Abort() //nolint:errcheck // it only read; an abandoned transaction expires
-		rows, err = t.read(ctx, tx)
-		return err
+		lock, err := tx.LockNode(ctx, t.path, yt.LockSnapshot, nil)
+		if err != nil {
+			return classified(ctx, err)
+		}
+		rows, err = read(ctx, tx, lock)
+		return classified(ctx, err)
 	})
 	return rows, err
 }
 
-// read reads the table as it stands at one moment. The SDK loses errors that the cluster reports after it has begun to
-// send rows, so the number of rows is asked for as well.
-func (t *ServicesTable) read(ctx context.Context, tx yt.Tx) ([]ServiceRow, error) {
-	lock, err := tx.LockNode(ctx, t.path, yt.LockSnapshot, nil)
+// Revision is a number that is another one after each write to the table, also of the same rows.
+//
+// Errors: ErrNotFound when there is no table, ErrDenied, ErrOverloaded, ErrUnavailable.
+func (t *ServicesTable) Revision(ctx context.Context) (revision uint64, err error) {
+	err = t.c.do(ctx, "services_revision", func(ctx context.Context) error {
+		return t.c.yc.GetNode(ctx, t.path.Attr("content_revision"), &revision, nil)
+	})
+	return revision, err
+}
+
+// ServicesWriter is the one who writes the services table, for as long as the lease lives that it holds. An interface, so
+// that who writes can be tested without a cluster.
+type ServicesWriter interface {
+	// Lost is closed when the lease has ended.
+	Lost() <-chan struct{}
+	// Sync shows want what the table holds and replaces that by rows if want says write. Nobody can write in between. want
+	// is called at most once, and not at all when the table cannot be read. current is as in ReadServices; exists is false
+	// when there is no table. It is made then, by a write; a table that exists keeps its schema. Readers see the old rows
+	// or the new ones.
+	//
+	// wrote is true when the new rows are there. After an error they may be, if want said write.
+	//
+	// Errors: ErrLeaseLost, ErrDenied when the robot lacks a right, ErrConflict when somebody else has locked the table,
+	// ErrOverloaded, ErrUnavailable, ErrRejected.
+	Sync(ctx context.Context, want func(current []ServiceRow, exists bool) (rows []ServiceRow, write bool)) (wrote bool, err error)
+	// Release gives the lease up; another may have it at once.
+	Release(ctx context.Context) error
+}
+
+// AcquireWriter makes the caller the one who writes the table, by the lease of its directory. Errors: as AcquireLease.
+func (t *ServicesTable) AcquireWriter(ctx context.Context) (ServicesWriter, error) {
+	lease, err := t.c.AcquireLease(ctx, t.directory())
 	if err != nil {
 		return nil, err
 	}
+	return &servicesWriter{Lease: lease, t: t}, nil
+}
+
+// directory of the table; "/" is the root.
+func (t *ServicesTable) directory() string {
+	dir := string(t.path[:strings.LastIndexByte(string(t.path), '/')])
+	if dir == "/" {
+		return dir
+	}
+	return strings.TrimSuffix(dir, "/")
+}
+
+type servicesWriter struct {
+	*Lease
+	t *ServicesTable
+}
+
+func (w *servicesWriter) Sync(ctx context.Context, want func([]ServiceRow, bool) ([]ServiceRow, bool)) (wrote bool, err error) {
+	err = w.t.c.do(ctx, "sync_services", func(ctx context.Context) error {
+		return w.within(ctx, w.t.c.yc, func(tx yt.Tx) (bool, error) {
+			wrote, err = w.t.sync(ctx, tx, want)
+			return wrote, err
+		})
+	})
+	return wrote && err == nil, err
+}
+
+func (t *ServicesTable) sync(ctx context.Context, tx yt.Tx, want func([]ServiceRow, bool) ([]ServiceRow, bool)) (write bool, err error) {
+	var current []ServiceRow
+	// Exclusive from the beginning: what want is shown is what gets replaced, whoever else writes without a lease.
+	lock, err := tx.LockNode(ctx, t.path, yt.LockExclusive, nil)
+	exists := !yterrors.ContainsErrorCode(err, yterrors.CodeResolveError)
+	if exists {
+		if err != nil {
+			return false, err
+		}
+		if current, err = read(ctx, tx, lock); err != nil {
+			return false, err
+		}
+	}
+	rows, write := want(current, exists)
+	if !write {
+		return false, nil
+	}
+	if !exists {
+		// Not if it has come to exist meanwhile: nobody has read that one.
+		_, err := tx.CreateNode(ctx, t.path, yt.NodeTable, &yt.CreateNodeOptions{Attributes: map[string]any{"schema": servicesSchema}})
+		if err != nil {
+			return false, err
+		}
+	}
+	return true, writeRows(ctx, tx, t.path, rows)
+}
+
+// read reads the table that lock is on. The SDK loses errors that the cluster reports after it has begun to send rows, so
+// the number of rows is asked for as well.
+func read(ctx context.Context, tx yt.Tx, lock yt.LockResult) ([]ServiceRow, error) {
 	table := ypath.Path("#" + lock.NodeID.String())
 	var count int
 	if err := tx.GetNode(ctx, table.Attr("row_count"), &count, nil); err != nil {
+		if yterrors.ContainsErrorCode(err, yterrors.CodeResolveError) {
+			// Must not pass for ErrNotFound: there is something, and nobody may put a table in its place.
+			return nil, fmt.Errorf("%w: the node at its path is no table: %w", ErrRejected, err)
+		}
 		return nil, err
+	}
+	if count > maxRows {
+		return nil, fmt.Errorf("%w: the table has %d rows, a services table has %d at most", ErrRejected, count, maxRows)
 	}
 	r, err := tx.ReadTable(ctx, table, nil)
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close()
+	defer r.Close() // reading is over, r.Err tells how it went
 	rows := make([]ServiceRow, 0, count)
 	for r.Next() {
-		var row ServiceRow
-		if err := r.Scan(&row); err != nil {
+		var raw yson.RawValue
+		if err := r.Scan(&raw); err != nil {
 			return nil, err
 		}
-		rows = append(rows, row)
+		rows = append(rows, serviceRow(raw))
 	}
 	if err := r.Err(); err != nil {
 		return nil, err
@@ -83,41 +186,15 @@ func (t *ServicesTable) read(ctx context.Context, tx yt.Tx) ([]ServiceRow, error
 	return rows, nil
 }
 
-// WriteServices replaces all rows. It makes the table and the directories above it when they are missing; a table that
-// exists keeps its schema. Readers see the old rows or the new ones.
-//
-// Errors: ErrDenied when the robot lacks a right, ErrConflict, ErrOverloaded, ErrUnavailable, ErrRejected.
-func (t *ServicesTable) WriteServices(ctx context.Context, rows []ServiceRow) error {
-	return t.c.do(ctx, "write_services", func(ctx context.Context) error {
-		if err := t.create(ctx); err != nil {
-			return err
-		}
-		tx, err := t.c.yc.BeginTx(ctx, nil)
-		if err != nil {
-			return err
-		}
-		if err := write(ctx, tx, t.path, rows); err != nil {
-			return errors.Join(err, tx.Abort())
-		}
-		return tx.Commit()
-	})
-}
-
-// create makes the table if there is none. It is asked first: the robot need not have the right to create anything once
-// the table stands.
-func (t *ServicesTable) create(ctx context.Context) error {
-	exists, err := t.c.yc.NodeExists(ctx, t.path, nil)
-	if err != nil || exists {
-		return err
+// serviceRow is the row, or the zero one if its columns are not ours. Columns that we do not know are overlooked.
+func serviceRow(raw yson.RawValue) (row ServiceRow) {
+	if err := yson.Unmarshal(raw, &row); err != nil {
+		return ServiceRow{}
 	}
-	_, err = t.c.yc.CreateNode(ctx, t.path, yt.NodeTable, &yt.CreateNodeOptions{
-		Recursive: true, IgnoreExisting: true,
-		Attributes: map[string]any{"schema": servicesSchema},
-	})
-	return err
+	return row
 }
 
-func write(ctx context.Context, tx yt.Tx, path ypath.Path, rows []ServiceRow) error {
+func writeRows(ctx context.Context, tx yt.Tx, path ypath.Path, rows []ServiceRow) error {
 	w, err := yt.WriteTable(ctx, tx, path, yt.WithExistingTable())
 	if err != nil {
 		return err

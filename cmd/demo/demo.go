@@ -96,11 +96,12 @@ func (d *demo) runAll(ctx context.Context, cluster *cluster, dir *stateDir, read
 	}
 	d.out.step("cluster up", "%s, users alice, bob and %s", cluster.url, robot)
 
-	services, err := startSamples(ctx, cluster)
+	samples, err := startSamples(ctx, cluster)
 	if err != nil {
 		return err
 	}
-	d.out.step("services started", "%d operations of alice, %d jobs", len(services), countJobs(services))
+	services := samples.services
+	d.out.step("services started", "%d operations of alice, %d jobs", samples.operations, samples.jobs)
 
 	proxy, err := d.startProxy(ctx, cluster, dir)
 	if err != nil {
@@ -118,8 +119,7 @@ func (d *demo) runAll(ctx context.Context, cluster *cluster, dir *stateDir, read
 	}
 	d.out.step("reachable", "every job has answered alice through http://%s", proxy.public)
 
-	// The last sample is the page.
-	page := services[len(services)-1].link(proxy.public)
+	page := find(services, pageService).link(proxy.public)
 	login, err := startLogin(ctx, d.baseDomain, page, cluster.user("alice"), cluster.user("bob"))
 	if err != nil {
 		return err

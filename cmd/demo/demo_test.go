@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -37,13 +38,14 @@ func TestDemo(t *testing.T) {
 			t.Run("reflection and health", func(t *testing.T) { testGRPCReflection(t, r) })
 		})
 		t.Run("WebSocket", func(t *testing.T) { t.Parallel(); testWebSocket(t, r) })
+		t.Run("Spark", func(t *testing.T) { t.Parallel(); testSpark(t, r) })
 		t.Run("event stream", func(t *testing.T) { t.Parallel(); testEvents(t, r) })
 		t.Run("admin", func(t *testing.T) { t.Parallel(); testAdmin(t, r) })
 		t.Run("log-in link", func(t *testing.T) { t.Parallel(); testLogin(t, r) })
 		t.Run("guide", func(t *testing.T) { t.Parallel(); testGuide(t, r) })
 	})
-	if got := jobProcesses(t); len(got) != 5 {
-		t.Errorf("got processes %q, want the five jobs", got)
+	if got := jobProcesses(t); len(got) != 8 {
+		t.Errorf("got processes %q, want the eight jobs", got)
 	}
 	// Somebody still listens to a stream without an end when Ctrl-C comes.
 	events := openEvents(t, r)
@@ -77,10 +79,10 @@ func (r *running) domain(t *testing.T, task string) string {
 // address is the proxy's host:port.
 func (r *running) address() string { return strings.TrimPrefix(r.ready.Proxy, "http://") }
 
-// get calls the proxy with a Host and returns the answer with its body read.
-func (r *running) get(t *testing.T, host, path string, header http.Header) (status int, answer http.Header, body string) {
+// get calls the proxy with a Host for "/" and returns the answer with its body read.
+func (r *running) get(t *testing.T, host string, header http.Header) (status int, answer http.Header, body string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.ready.Proxy+path, nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.ready.Proxy+"/", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +127,7 @@ func testHTTP(t *testing.T, r *running) {
 	}
 	for _, test := range tests {
 		test.header.Set("Accept", "application/json")
-		status, header, body := r.get(t, test.host, "/", test.header)
+		status, header, body := r.get(t, test.host, test.header)
 		if status != test.want {
 			t.Errorf("%s: got %d %q, want %d", test.name, status, body, test.want)
 			continue
@@ -150,7 +152,7 @@ func testHTTP(t *testing.T, r *running) {
 
 	answered := map[string]bool{}
 	for range 2 {
-		_, _, body := r.get(t, domain, "/", http.Header{"Authorization": {oauth(alice)}})
+		_, _, body := r.get(t, domain, http.Header{"Authorization": {oauth(alice)}})
 		answered[body] = true
 	}
 	// Other calls run at the same time, but to other services: the turn here is this test's alone.
@@ -327,6 +329,41 @@ func openEvents(t *testing.T, r *running) io.ReadCloser {
 		t.Fatalf("got %s, want 200", response.Status)
 	}
 	return response.Body
+}
+
+// The Spark samples are found by what they say about themselves, and answer those who may.
+func testSpark(t *testing.T, r *running) {
+	alice, bob := r.user(t, "alice"), r.user(t, "bob")
+	services := map[string]string{}
+	for _, row := range r.ready.Services {
+		if !strings.HasPrefix(row.TaskName, "example_") {
+			services[row.TaskName+"_"+row.Service] = row.Domain
+		}
+	}
+	answered := map[string]string{}
+	for name, domain := range services {
+		header := http.Header{"Authorization": {"OAuth " + alice.Token}, "Accept": {"application/json"}}
+		status, _, body := r.get(t, domain, header)
+		var answer httpservice.Answer
+		if err := json.Unmarshal([]byte(body), &answer); status != http.StatusOK || err != nil {
+			t.Errorf("%s: got %d %q, want an answer for alice", name, status, body)
+			continue
+		}
+		if strings.Contains(body, alice.Token) {
+			t.Errorf("%s: a credential reached the job", name)
+		}
+		if answer.Job.Task == "driver" && (answer.Job.Port < 27000 || answer.Job.Port > 27999) {
+			t.Errorf("%s: it listens at %d, want one of Spark's own ports", name, answer.Job.Port)
+		}
+		answered[name] = answer.Job.Task
+		if status, _, _ := r.get(t, domain, http.Header{"Authorization": {"OAuth " + bob.Token}}); status != http.StatusForbidden {
+			t.Errorf("%s: got %d for bob, want 403", name, status)
+		}
+	}
+	want := map[string]string{"driver_ui": "driver", "master_ui": "master", "master_rest": "master", "history_ui": "history"}
+	if !maps.Equal(answered, want) {
+		t.Errorf("got answers of %v, want %v", answered, want)
+	}
 }
 
 func testEvents(t *testing.T, r *running) {

@@ -24,8 +24,8 @@ func TestE2EPrintedCommands(t *testing.T) {
 			t.Errorf("%s: got %d, %v, want 200", url, code, err)
 		}
 	}
-	if len(r.Services) < 3 {
-		t.Errorf("the ready file has %d services, want an HTTP, a gRPC and a WebSocket one: %+v", len(r.Services), r.Services)
+	if len(r.Services) != 7 {
+		t.Errorf("the ready file has %d services, want an HTTP, a gRPC, a WebSocket and four Spark ones: %+v", len(r.Services), r.Services)
 	}
 	// The last command of all is printed after the ready file is written.
 	eventually(t, "the demo has printed all", 10*time.Second, func() error {

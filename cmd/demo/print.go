@@ -75,16 +75,10 @@ func (p *printer) guide(g guide, services []*service) {
 	for _, service := range services {
 		fmt.Fprintf(p.out, "%-17s  %s\n", service.name, service.link(g.address))
 	}
-	for _, service := range services {
-		switch service.name {
-		case "http-service":
-			g.http(service)
-		case "grpc-service":
-			g.grpc(service)
-		case "websocket-service":
-			g.page(service)
-		}
-	}
+	g.http(find(services, "http-service"))
+	g.grpc(find(services, "grpc-service"))
+	g.page(find(services, pageService))
+	g.spark(find(services, "spark-driver"), find(services, "spark-rest"))
 	g.section("Behind the scenes")
 	g.command("the proxy's metrics", "curl http://%s/metrics", g.admin)
 	g.command("the cluster, with the command line of YTsaurus (pip install ytsaurus-client), as alice",
@@ -171,6 +165,14 @@ func (g guide) page(s *service) {
 		`curl -N -H 'Authorization: OAuth %s' %sevents`, g.alice.Token, url)
 	g.command("in a browser, log in as alice: the link leads to the page, and the other links open then too", "%salice", g.login)
 	g.command("as bob, who may not read it", "%sbob", g.login)
+}
+
+func (g guide) spark(driver, rest *service) {
+	g.section("Spark as SPYT runs it: a driver and a standalone cluster, found by what they leave about themselves")
+	g.command("the driver took a port by itself and wrote it into its operation's annotations",
+		`curl -H 'Authorization: OAuth %s' %s`, g.alice.Token, driver.link(g.address))
+	g.command("whoever submits to the cluster runs code as alice, so it takes the right to manage her operation",
+		`curl -H 'Authorization: OAuth %s' %s`, g.alice.Token, rest.link(g.address))
 }
 
 // clusterGuide shows how to use a cluster that has nothing but users.

@@ -72,7 +72,7 @@ func (s *service) reach(ctx context.Context, address string, user user) error {
 			return err
 		}
 		call = callGRPC
-	case s.name == "websocket-service":
+	case s.name == pageService:
 		call = callWebSocket
 	}
 	answered := map[string]bool{}

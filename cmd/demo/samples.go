@@ -21,49 +21,82 @@ const jobCommand = "job"
 // pollPeriod is the pause between two looks at something that is about to become true.
 const pollPeriod = 50 * time.Millisecond
 
-// sample is a service that the demo launches.
+// sample is an operation that the demo launches.
 type sample struct {
-	name       string // the argument after jobCommand
-	title      string
-	task       string
-	service    string
-	jobs       int
-	annotation map[string]any // task_proxy
-	serve      job.Service
+	title       string
+	tasks       []task
+	annotations map[string]any
+	asks        bool // its jobs ask the cluster, in the name of the user who started them
 }
 
-// samples in the order in which they are shown. Each is launched as its README says.
+// task of a sample.
+type task struct {
+	name     string
+	process  string // the argument after jobCommand
+	jobs     int
+	ports    int
+	run      func(ctx context.Context, getenv func(string) string, stderr io.Writer) error
+	services []published
+}
+
+// published is a service of a task: what the demo calls it, and what the cluster does.
+type published struct{ name, service string }
+
+// samples in the order in which they are shown. The first three are launched as their READMEs say.
 var samples = []sample{
 	{
-		name: "http-service", title: "HTTP sample", task: "example_http_server", service: "port_0", jobs: 2,
-		annotation: map[string]any{"enabled": true}, // publishes every port
-		serve:      httpservice.Serve,
+		title: "HTTP sample",
+		tasks: []task{{
+			name: "example_http_server", process: "http-service", jobs: 2, ports: 1, run: serving(httpservice.Serve),
+			services: []published{{"http-service", "port_0"}},
+		}},
+		annotations: map[string]any{"task_proxy": map[string]any{"enabled": true}}, // publishes every port
 	},
 	{
-		name: "grpc-service", title: "gRPC sample", task: "example_grpc_server", service: "server", jobs: 2,
-		annotation: named("example_grpc_server", "server", "grpc"),
-		serve:      greeter.Serve,
+		title: "gRPC sample",
+		tasks: []task{{
+			name: "example_grpc_server", process: "grpc-service", jobs: 2, ports: 1, run: serving(greeter.Serve),
+			services: []published{{"grpc-service", "server"}},
+		}},
+		annotations: named("example_grpc_server", "server", "grpc"),
 	},
 	{
-		name: "websocket-service", title: "WebSocket sample", task: "example_page", service: "ui", jobs: 1,
-		annotation: named("example_page", "ui", "http"),
-		serve:      livepage.Serve,
+		title: "WebSocket sample",
+		tasks: []task{{
+			name: "example_page", process: pageService, jobs: 1, ports: 1, run: serving(livepage.Serve),
+			services: []published{{pageService, "ui"}},
+		}},
+		annotations: named("example_page", "ui", "http"),
 	},
+	sparkDriver,
+	sparkCluster,
+}
+
+// pageService is the sample that is made for browsers.
+const pageService = "websocket-service"
+
+// serving is a job that serves at its first port.
+func serving(serve job.Service) func(context.Context, func(string) string, io.Writer) error {
+	return func(ctx context.Context, getenv func(string) string, stderr io.Writer) error {
+		return job.Run(ctx, getenv, stderr, serve)
+	}
 }
 
 // named is the extended form of the annotation: port 0 of the task is the service.
 func named(task, service, protocol string) map[string]any {
-	return map[string]any{
+	return map[string]any{"task_proxy": map[string]any{
 		"enabled": true,
 		"tasks_info": map[string]any{
 			task: map[string]any{service: map[string]any{"protocol": protocol, "port_index": 0}},
 		},
-	}
+	}}
 }
 
-// service is a launched sample.
+// service is one of a launched sample.
 type service struct {
-	sample
+	published
+	task      string
+	jobs      int
 	operation string
 	row       serviceRow // once it is discovered
 }
@@ -83,12 +116,25 @@ func (s *service) id() string {
 	return id
 }
 
+// find returns the service of the name that the demo gave it; it must be there.
+func find(services []*service, name string) *service {
+	for _, service := range services {
+		if service.name == name {
+			return service
+		}
+	}
+	panic("no service " + name)
+}
+
 // runJob is the process of one sample's job.
 func runJob(ctx context.Context, args []string, getenv func(string) string, stderr io.Writer) int {
 	for _, sample := range samples {
-		if len(args) == 1 && args[0] == sample.name {
-			if err := job.Run(ctx, getenv, stderr, sample.serve); err != nil {
-				fmt.Fprintf(stderr, "%s: %v\n", sample.name, err)
+		for _, task := range sample.tasks {
+			if len(args) != 1 || args[0] != task.process {
+				continue
+			}
+			if err := task.run(ctx, getenv, stderr); err != nil {
+				fmt.Fprintf(stderr, "%s: %v\n", task.process, err)
 				return 1
 			}
 			return 0
@@ -98,44 +144,72 @@ func runJob(ctx context.Context, args []string, getenv func(string) string, stde
 	return 2
 }
 
-// startSamples launches the samples as alice and returns when each runs.
-func startSamples(ctx context.Context, cluster *cluster) ([]*service, error) {
-	executable, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("find the demo's executable: %w", err)
-	}
-	alice := cluster.as("alice")
-	var services []*service
-	for _, sample := range samples {
-		operation, err := startOperation(ctx, alice, sample, executable)
-		if err != nil {
-			return nil, fmt.Errorf("start %s: %w", sample.name, err)
-		}
-		services = append(services, &service{sample: sample, operation: operation})
-	}
-	for _, service := range services {
-		if err := service.awaitJobs(ctx, alice); err != nil {
-			return nil, fmt.Errorf("start %s: %w", service.name, err)
-		}
-	}
-	return services, nil
+// launched is what became of the samples.
+type launched struct {
+	operations, jobs int
+	services         []*service
 }
 
-func startOperation(ctx context.Context, client *client, sample sample, executable string) (string, error) {
-	answer, err := client.change(ctx, "start_operation", map[string]any{
-		"operation_type": "vanilla",
-		"spec": map[string]any{
-			"title": sample.title,
-			"tasks": map[string]any{
-				sample.task: map[string]any{
-					"job_count":  sample.jobs,
-					"port_count": 1,
-					"command":    "exec " + shellQuote(executable) + " " + jobCommand + " " + sample.name,
-				},
-			},
-			"annotations": map[string]any{"task_proxy": sample.annotation},
-		},
-	})
+// startSamples launches the samples as alice and returns when each runs.
+func startSamples(ctx context.Context, cluster *cluster) (launched, error) {
+	executable, err := os.Executable()
+	if err != nil {
+		return launched{}, fmt.Errorf("find the demo's executable: %w", err)
+	}
+	alice := cluster.user("alice")
+	client := cluster.as(alice.Login)
+	var all launched
+	operations := make([]string, len(samples))
+	for i, sample := range samples {
+		if operations[i], err = startOperation(ctx, client, sample.spec(executable, cluster.url, alice)); err != nil {
+			return launched{}, fmt.Errorf("start %s: %w", sample.title, err)
+		}
+		for _, task := range sample.tasks {
+			for _, published := range task.services {
+				all.services = append(all.services, &service{published: published, task: task.name, jobs: task.jobs, operation: operations[i]})
+			}
+		}
+	}
+	for i, sample := range samples {
+		if err := awaitJobs(ctx, client, operations[i], sample.jobs()); err != nil {
+			return launched{}, fmt.Errorf("start %s: %w", sample.title, err)
+		}
+		all.operations, all.jobs = all.operations+1, all.jobs+sample.jobs()
+	}
+	return all, nil
+}
+
+// spec is the sample's operation, as one would write it.
+func (s *sample) spec(executable, proxy string, owner user) map[string]any {
+	tasks := map[string]any{}
+	for _, task := range s.tasks {
+		t := map[string]any{
+			"job_count":  task.jobs,
+			"port_count": task.ports,
+			"command":    "exec " + shellQuote(executable) + " " + jobCommand + " " + task.process,
+		}
+		if s.asks {
+			t["environment"] = map[string]any{"YT_PROXY": proxy}
+		}
+		tasks[task.name] = t
+	}
+	spec := map[string]any{"title": s.title, "tasks": tasks, "annotations": s.annotations}
+	if s.asks {
+		spec["secure_vault"] = map[string]any{"YT_TOKEN": owner.Token}
+	}
+	return spec
+}
+
+// jobs counts the jobs of all tasks.
+func (s *sample) jobs() (count int) {
+	for _, task := range s.tasks {
+		count += task.jobs
+	}
+	return count
+}
+
+func startOperation(ctx context.Context, client *client, spec map[string]any) (string, error) {
+	answer, err := client.change(ctx, "start_operation", map[string]any{"operation_type": "vanilla", "spec": spec})
 	if err != nil {
 		return "", err
 	}
@@ -149,9 +223,9 @@ func startOperation(ctx context.Context, client *client, sample sample, executab
 }
 
 // awaitJobs returns when the operation runs with all its jobs.
-func (s *service) awaitJobs(ctx context.Context, client *client) error {
+func awaitJobs(ctx context.Context, client *client, operation string, jobs int) error {
 	return await(ctx, func(ctx context.Context) error {
-		answer, err := client.query(ctx, "list_jobs", map[string]any{"operation_id": s.operation, "job_state": "running"})
+		answer, err := client.query(ctx, "list_jobs", map[string]any{"operation_id": operation, "job_state": "running"})
 		if err != nil {
 			return err
 		}
@@ -161,8 +235,8 @@ func (s *service) awaitJobs(ctx context.Context, client *client) error {
 		if err := json.Unmarshal(answer, &running); err != nil {
 			return fmt.Errorf("list_jobs: %w", err)
 		}
-		if len(running.Jobs) < s.jobs {
-			return fmt.Errorf("%d of %d jobs run", len(running.Jobs), s.jobs)
+		if len(running.Jobs) < jobs {
+			return fmt.Errorf("%d of %d jobs run", len(running.Jobs), jobs)
 		}
 		return nil
 	})
@@ -188,13 +262,6 @@ func await(ctx context.Context, condition func(context.Context) error) error {
 		case <-ticker.C:
 		}
 	}
-}
-
-func countJobs(services []*service) (count int) {
-	for _, service := range services {
-		count += service.jobs
-	}
-	return count
 }
 
 // shellWord is the text itself if the shell leaves it alone, and quoted otherwise.

@@ -30,6 +30,9 @@ type Config struct {
 	// AuthOff makes a cluster without authentication: everybody is root, with any credentials or none, and so may start
 	// processes. For tests of what a client makes of such a cluster.
 	AuthOff bool
+	// NoKeepAlive closes every connection after one answer, so that a client that lives in pretended time (testing/synctest)
+	// has none that is idle: while a goroutine waits for the network, that time stands still.
+	NoKeepAlive bool
 	// JobEnviron is the base environment of every job ("K=V"); nil means the scheduler's minimal one. The environment of
 	// this process, with whatever secrets are in it, is not handed on.
 	JobEnviron []string
@@ -181,7 +184,7 @@ func (c *Cluster) plant() error {
 		for _, address := range c.config.Nodes {
 			n := dir(nodes, address, map[string]any{"state": "online", "banned": false})
 			orchid := c.newNode("orchid", nil)
-			orchid.virtual = func() any { return c.orchid(address) }
+			orchid.virtual = func(steps []string) any { return c.orchid(address, steps) }
 			c.attach(n, "orchid", orchid)
 		}
 	}

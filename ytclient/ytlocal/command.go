@@ -226,6 +226,9 @@ func (k *call) describe() Call { return Call{Command: k.cmd.name, User: k.user, 
 // maxBatch bounds the requests of one batch.
 const maxBatch = 10_000
 
+// defaultConcurrency is how many requests of a batch the cluster runs at once when nobody says.
+const defaultConcurrency = 50
+
 // runExecuteBatch runs light commands one after another; each has its own result or error.
 func runExecuteBatch(k *call) (any, error) {
 	requests, ok := plain(k.params["requests"]).([]any)
@@ -234,6 +237,20 @@ func runExecuteBatch(k *call) (any, error) {
 	}
 	if len(requests) > maxBatch {
 		return nil, fail(yterrors.CodeGeneric, "a batch of %d requests is too long: at most %d", len(requests), maxBatch)
+	}
+	concurrency, ok, err := k.params.int("concurrency")
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		concurrency = defaultConcurrency
+	}
+	if concurrency < 1 || concurrency > maxBatch {
+		return nil, fail(yterrors.CodeGeneric, "concurrency %d is out of range: 1 to %d", concurrency, maxBatch)
+	}
+	// All at once, since timers are too coarse for a fraction of a call.
+	if err := k.c.faults.charge(k.ctx, len(requests), int(concurrency)); err != nil {
+		return nil, err
 	}
 	results := make([]any, 0, len(requests))
 	for i, item := range requests {

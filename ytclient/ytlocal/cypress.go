@@ -14,7 +14,7 @@ func inner(at place, tx *transaction, then func(any) (any, error)) (any, error) 
 	switch {
 	case at.node.virtual != nil:
 		return deferred(func() (any, error) {
-			v, err := valueGet(at.node.virtual(), at.rest)
+			v, err := valueGet(at.node.virtual(at.rest), at.rest)
 			if err != nil {
 				return nil, err
 			}

@@ -31,5 +31,6 @@
 //   - Only superusers issue tokens; there are no passwords.
 //   - A parameter that a command does not know is ignored, as on the real cluster.
 //
-// What a real cluster does on its bad days is asked for through Faults.
+// What a real cluster does on its bad days is asked for through Faults; edits.go has the answers of such days ready-made.
+// Operations that exist in words only, with ids, states, addresses and ports at will, are told by Scheduler.Pretend.
 package ytlocal

@@ -17,6 +17,7 @@ type Faults struct {
 	mu    sync.Mutex
 	rules []*rule
 	calls map[string]int
+	cost  time.Duration
 }
 
 // Call is what a fault can be chosen by.
@@ -91,6 +92,31 @@ func (f *Faults) Calls() map[string]int {
 	return maps.Clone(f.calls)
 }
 
+// SetCost makes every call take that long, in addition to what it takes anyway and to delays of faults; 0, as at first, is
+// for free. A batch costs what a call does and, for each request in it, the same divided by the batch's concurrency: as if a
+// cluster that needs this long for anything worked off that many requests at once.
+func (f *Faults) SetCost(perCall time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cost = perCall
+}
+
+// charge waits for what a number of calls cost that run so many at once. It fails when the client has left.
+func (f *Faults) charge(ctx context.Context, calls, concurrency int) error {
+	f.mu.Lock()
+	cost := f.cost
+	f.mu.Unlock()
+	return sleep(ctx, cost*time.Duration(calls)/time.Duration(concurrency))
+}
+
+// wait spends what a call costs, and the time that its fault adds. It fails when the client has left.
+func (f *Faults) wait(ctx context.Context, fault *Fault) error {
+	if err := f.charge(ctx, 1, 1); err != nil {
+		return err
+	}
+	return fault.wait(ctx)
+}
+
 // take counts a call and finds its fault; nil without one.
 func (f *Faults) take(call Call) *Fault {
 	f.mu.Lock()
@@ -132,10 +158,15 @@ func (f *Fault) wait(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	if f.Delay <= 0 {
+	return sleep(ctx, f.Delay)
+}
+
+// sleep waits, or until the client leaves; then it fails.
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
 		return nil
 	}
-	timer := time.NewTimer(f.Delay)
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

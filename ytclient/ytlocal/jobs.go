@@ -40,7 +40,7 @@ var jobAttributes = map[string]func(j *scheduler.Job) any{
 		return "0-0-0-0"
 	},
 	"has_competitors":       func(*scheduler.Job) any { return false },
-	"is_stale":              func(*scheduler.Job) any { return false },
+	"is_stale":              func(j *scheduler.Job) any { return j.Stale },
 	"pool":                  func(*scheduler.Job) any { return nil },
 	"pool_tree":             func(*scheduler.Job) any { return "default" },
 	"monitoring_descriptor": func(*scheduler.Job) any { return nil },
@@ -257,10 +257,19 @@ func runGetJobStderr(k *call) (any, error) {
 	return bytesStream(b), nil
 }
 
-// orchid is what an exec node tells about itself.
-func (c *Cluster) orchid(address string) map[string]any {
+// orchid is what an exec node tells about itself. If steps lead to one job it tells of that one only: clients ask a node
+// of thousands of jobs for one after the other.
+func (c *Cluster) orchid(address string, steps []string) map[string]any {
+	var jobs []scheduler.Job
+	if one, ok := cutSteps(steps, "exec_node", "job_controller", "active_jobs"); ok && len(one) > 0 {
+		if j, ok := c.scheduler.NodeJob(address, one[0]); ok {
+			jobs = append(jobs, j)
+		}
+	} else {
+		jobs = c.scheduler.NodeJobs(address)
+	}
 	active := map[string]any{}
-	for _, j := range c.scheduler.NodeJobs(address) {
+	for _, j := range jobs {
 		ports := make([]any, len(j.Ports))
 		for i, p := range j.Ports {
 			ports[i] = int64(p)
@@ -275,4 +284,12 @@ func (c *Cluster) orchid(address string) map[string]any {
 	return map[string]any{"exec_node": map[string]any{"job_controller": map[string]any{
 		"active_jobs": active, "active_job_count": int64(len(active)), "jobs_waiting_for_cleanup": map[string]any{},
 	}}}
+}
+
+// cutSteps takes the prefix off a list of steps, if it is one.
+func cutSteps(steps []string, prefix ...string) (rest []string, ok bool) {
+	if len(steps) < len(prefix) || !slices.Equal(steps[:len(prefix)], prefix) {
+		return steps, false
+	}
+	return steps[len(prefix):], true
 }

@@ -60,6 +60,7 @@ func (c *Cluster) serve(listener net.Listener) {
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ErrorLog:          slog.NewLogLogger(c.log.Handler(), slog.LevelDebug),
 	}
+	c.server.SetKeepAlivesEnabled(!c.config.NoKeepAlive)
 	go func() {
 		defer close(c.served)
 		if err := c.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -109,7 +110,7 @@ func (c *Cluster) handle(w http.ResponseWriter, r *http.Request) {
 // open answers one of the routes that are no commands, faults included.
 func (c *Cluster) open(w http.ResponseWriter, r *http.Request, name string, answer func()) {
 	fault := c.faults.take(Call{Command: name})
-	if err := fault.wait(r.Context()); err != nil {
+	if err := c.faults.wait(r.Context(), fault); err != nil {
 		panic(http.ErrAbortHandler)
 	}
 	if !fault.answer(w) {
@@ -189,7 +190,7 @@ func (c *Cluster) runCommand(w http.ResponseWriter, r *http.Request, cmd *comman
 		return err
 	}
 	fault := c.faults.take(k.describe())
-	if err := fault.wait(r.Context()); err != nil {
+	if err := c.faults.wait(r.Context(), fault); err != nil {
 		panic(http.ErrAbortHandler)
 	}
 	if fault.answer(w) {

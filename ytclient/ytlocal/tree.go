@@ -35,9 +35,9 @@ type node struct {
 	gone      bool         // detached from the tree
 	builtin   bool         // part of every cluster: it stays
 
-	// virtual computes the whole subtree of a node that exists nowhere, such as an orchid. It is called without
-	// Cluster.mu, because it asks the scheduler.
-	virtual func() any
+	// virtual computes the subtree of a node that exists nowhere, such as an orchid. It may leave out what steps, the
+	// rest of the path that is asked for, do not lead to. It is called without Cluster.mu, because it asks the scheduler.
+	virtual func(steps []string) any
 	// computed attributes of objects that are more than their stored attributes (users, groups, transactions).
 	computed func() map[string]any
 }

@@ -33,6 +33,10 @@ type Config struct {
 	JobsRefreshPeriod time.Duration // --jobs-refresh-period
 	StaleLimit        time.Duration // --stale-limit
 
+	MaxServicesPerOperation int // --max-services-per-operation
+	MaxServicesPerUser      int // --max-services-per-user
+	MaxServices             int // --max-services
+
 	AuthEnabled          bool           // --auth-enabled
 	AuthCookieName       string         // --auth-cookie-name
 	AuthStaleLimit       time.Duration  // --auth-stale-limit
@@ -106,9 +110,12 @@ func ParseConfig(args []string, getenv func(string) string, out io.Writer) (Conf
 		return ytclient.CheckPath(v)
 	})
 	s.duration("discovery-period", 10*time.Second, time.Second/10, "time between two discovery cycles", &c.DiscoveryPeriod)
-	s.number("discovery-concurrency", 16, 1, 1000, "calls that discovery has under way at most", &c.Concurrency)
+	s.number("discovery-concurrency", 16, 1000, "calls that discovery has under way at most", &c.Concurrency)
 	s.duration("jobs-refresh-period", time.Minute, time.Second, "time after which an operation's jobs are listed again although nothing seems to have changed", &c.JobsRefreshPeriod)
 	s.duration("stale-limit", 10*time.Minute, time.Second, "how long endpoints are kept while the cluster cannot be asked about them", &c.StaleLimit)
+	s.number("max-services-per-operation", discovery.DefaultMaxServicesPerOperation, 10_000, "services that one operation may publish", &c.MaxServicesPerOperation)
+	s.number("max-services-per-user", discovery.DefaultMaxServicesPerUser, 1_000_000, "services that one user's operations may publish", &c.MaxServicesPerUser)
+	s.number("max-services", discovery.DefaultMaxServices, 1_000_000, "services that all operations together may publish", &c.MaxServices)
 	s.flag("auth-enabled", true, "check who calls and what they may read; false lets everybody in", &c.AuthEnabled)
 	s.text("auth-cookie-name", "YTCypressCookie", "the `name` of the cookie that identifies a caller to the cluster", func(v string) error {
 		c.AuthCookieName = v

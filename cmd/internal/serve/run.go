@@ -110,9 +110,14 @@ func assemble(cfg Config, cluster *cluster, registry *prometheus.Registry, logge
 		Concurrency:       cfg.Concurrency,
 		JobsRefreshPeriod: cfg.JobsRefreshPeriod,
 		StaleLimit:        cfg.StaleLimit,
-		OnSnapshot:        table.Store,
-		Logger:            logger,
-		Registerer:        registry,
+
+		MaxServicesPerOperation: cfg.MaxServicesPerOperation,
+		MaxServicesPerUser:      cfg.MaxServicesPerUser,
+		MaxServices:             cfg.MaxServices,
+
+		OnSnapshot: table.Store,
+		Logger:     logger,
+		Registerer: registry,
 	})
 	if err != nil {
 		return nil, err
@@ -139,6 +144,8 @@ func assemble(cfg Config, cluster *cluster, registry *prometheus.Registry, logge
 		PublicScheme:         cfg.PublicScheme,
 		LoginURL:             cfg.LoginURL,
 		ForwardCredentialsTo: cfg.ForwardCredentialsTo,
+		OnConnectFailure:     p.discovery.EndpointFailed,
+		AwaitService:         p.discovery.Await,
 		Logger:               logger,
 		AccessLog:            logger,
 		Registerer:           registry,

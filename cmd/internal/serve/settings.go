@@ -81,11 +81,12 @@ func (s *settings) duration(name string, def, least time.Duration, usage string,
 	})
 }
 
-func (s *settings) number(name string, def, least, most int, usage string, dst *int) {
+// number is a setting from 1 to most.
+func (s *settings) number(name string, def, most int, usage string, dst *int) {
 	s.add(name, strconv.Itoa(def), "`number`: "+usage, false, func(v string) error {
 		n, err := strconv.Atoi(v)
-		if err != nil || n < least || n > most {
-			return fmt.Errorf("%q is no number from %d to %d", v, least, most)
+		if err != nil || n < 1 || n > most {
+			return fmt.Errorf("%q is no number from 1 to %d", v, most)
 		}
 		*dst = n
 		return nil

@@ -6,12 +6,18 @@ import (
 	"time"
 )
 
+// timeFormat is how times look on the wire.
+const timeFormat = "2006-01-02T15:04:05.000000Z"
+
 // Operations returns all operations, ended ones included, newest first by start time, then by id.
 func (s *Scheduler) Operations() []Operation {
 	s.mu.Lock()
 	out := make([]Operation, 0, len(s.operations))
 	for _, op := range s.operations {
 		out = append(out, op.lookLocked())
+	}
+	for _, t := range s.told {
+		out = append(out, t.op)
 	}
 	s.mu.Unlock()
 	slices.SortFunc(out, func(a, b Operation) int {
@@ -27,13 +33,18 @@ func (s *Scheduler) Operations() []Operation {
 // for an unknown one has code 1915.
 func (s *Scheduler) Operation(idOrAlias string) (Operation, error) {
 	s.mu.Lock()
-	op := s.findLocked(idOrAlias)
-	if op == nil {
-		s.mu.Unlock()
+	var o Operation
+	op, t := s.findLocked(idOrAlias), s.toldLocked(idOrAlias)
+	switch {
+	case op != nil:
+		o = op.lookLocked()
+	case t != nil:
+		o = t.op
+	}
+	s.mu.Unlock()
+	if op == nil && t == nil {
 		return Operation{}, errNoOperation(idOrAlias)
 	}
-	o := op.lookLocked()
-	s.mu.Unlock()
 	o.detach()
 	return o, nil
 }
@@ -44,8 +55,12 @@ func (s *Scheduler) Jobs(operationID string) ([]Job, error) {
 	s.mu.Lock()
 	op := s.findLocked(operationID)
 	if op == nil {
+		t := s.toldLocked(operationID)
 		s.mu.Unlock()
-		return nil, errNoOperation(operationID)
+		if t == nil {
+			return nil, errNoOperation(operationID)
+		}
+		return t.all(), nil
 	}
 	looks := make([]look, len(op.jobs))
 	for i, j := range op.jobs {
@@ -57,6 +72,12 @@ func (s *Scheduler) Jobs(operationID string) ([]Job, error) {
 
 // Job returns one job. The error has code 1915 for an unknown operation and 1916 for an unknown job.
 func (s *Scheduler) Job(operationID, jobID string) (Job, error) {
+	s.mu.Lock()
+	t := s.toldLocked(operationID)
+	s.mu.Unlock()
+	if t != nil {
+		return t.job(jobID)
+	}
 	l, err := s.look(operationID, jobID)
 	if err != nil {
 		return Job{}, err
@@ -81,10 +102,28 @@ func (s *Scheduler) NodeJobs(address string) []Job {
 	for _, j := range s.nodeJobs[address] {
 		looks = append(looks, j.lookLocked())
 	}
+	var pretended []Job
+	for _, j := range s.toldOn[address] {
+		pretended = append(pretended, j.detached())
+	}
 	s.mu.Unlock()
-	jobs := finishLooks(looks)
+	jobs := append(finishLooks(looks), pretended...)
 	slices.SortFunc(jobs, func(a, b Job) int { return cmp.Compare(a.ID, b.ID) })
 	return jobs
+}
+
+// NodeJob returns one job that runs on a node; ok is false when there is none.
+func (s *Scheduler) NodeJob(address, jobID string) (j Job, ok bool) {
+	s.mu.Lock()
+	found := s.nodeJobs[address][jobID]
+	if found == nil {
+		defer s.mu.Unlock()
+		j := s.toldOn[address][jobID]
+		return j.detached(), j.ID != ""
+	}
+	l := found.lookLocked()
+	s.mu.Unlock()
+	return l.finish(), true
 }
 
 // findLocked finds an operation by id, or by the alias of one that has not ended. Scheduler.mu is held.
@@ -120,6 +159,7 @@ func (o *Operation) detach() {
 	o.Spec = cloneMap(o.Spec)
 	o.Annotations = cloneMap(o.Annotations)
 	o.ACL = cloneList(o.ACL)
+	o.Progress = cloneMap(o.Progress)
 }
 
 // progressLocked counts jobs. Scheduler.mu is held.
@@ -136,7 +176,7 @@ func (op *operation) progressLocked() map[string]any {
 		"aborted":    int64(op.count[aborted]),
 		"lost":       int64(0),
 		"pending":    int64(pending),
-		"build_time": op.buildTime.Format("2006-01-02T15:04:05.000000Z"),
+		"build_time": op.buildTime.Format(timeFormat),
 	}
 }
 

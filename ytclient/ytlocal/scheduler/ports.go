@@ -23,6 +23,10 @@ const (
 	portBlock    = 32
 	pretendedLow = 30_000
 	pretendedEnd = 65_536 // exclusive
+
+	// Spark's processes take ports of their own accord here, whoever they are given to.
+	sparkLow  = 27_000
+	sparkHigh = 28_000 // exclusive
 )
 
 // portPool hands out TCP ports of this machine, each to one living job at a time. The zero value is ready.
@@ -111,12 +115,15 @@ func (p *portPool) close() {
 	p.locks, p.free = nil, nil
 }
 
-// portBlocks lists the first ports of all blocks, without those from which the kernel takes the local ports of outgoing
+// portBlocks lists the first ports of all blocks but Spark's, without those from which the kernel takes the local ports of outgoing
 // connections, which would steal promised ports. Where too little is left of the range they are used all the same.
 func portBlocks() []int {
 	low, high := ephemeralRange()
 	var all, outside []int
 	for base := portLow; base+portBlock <= portHigh; base += portBlock {
+		if base+portBlock > sparkLow && base < sparkHigh {
+			continue
+		}
 		all = append(all, base)
 		if base+portBlock <= low || base > high {
 			outside = append(outside, base)

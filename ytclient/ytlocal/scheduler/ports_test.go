@@ -89,6 +89,22 @@ func TestPortsAreReusedLate(t *testing.T) {
 	}
 }
 
+// No job is given a port that Spark may take without asking.
+func TestSparkPortsAreNotGiven(t *testing.T) {
+	t.Parallel()
+	blocks := portBlocks()
+	if len(blocks) == 0 {
+		t.Fatal("there are no blocks")
+	}
+	for _, base := range blocks {
+		for port := base; port < base+portBlock; port++ {
+			if port >= 27_000 && port <= 27_999 {
+				t.Fatalf("the block at %d has port %d", base, port)
+			}
+		}
+	}
+}
+
 func TestPretendedPortsRunOut(t *testing.T) {
 	t.Parallel()
 	p := pretendedPorts{}

@@ -88,6 +88,10 @@ type Job struct {
 	Error       string
 	PID         int // of the process, which leads a process group; for tests that kill or pause it. 0 when there is none
 	StderrSize  int64
+
+	// What only pretended jobs are (see Pretend).
+	Stale bool // list_jobs tells of it but does not vouch for it
+	Away  bool // its node does not know it
 }
 
 // Scheduler runs operations. Its methods are safe for concurrent use. Close it to end every job.
@@ -106,6 +110,8 @@ type Scheduler struct {
 	nodeJobs   map[string]map[string]*job // running jobs by node and job id
 	nextNode   int
 	pretended  pretendedPorts
+	told       map[string]*told          // operations of Pretend
+	toldOn     map[string]map[string]Job // their jobs that nodes know, by node and job id
 }
 
 // New checks the configuration. It starts nothing.
@@ -133,6 +139,8 @@ func New(cfg Config) (*Scheduler, error) {
 		aliases:    map[string]*operation{},
 		nodeJobs:   map[string]map[string]*job{},
 		pretended:  pretendedPorts{},
+		told:       map[string]*told{},
+		toldOn:     map[string]map[string]Job{},
 	}, nil
 }
 

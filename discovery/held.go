@@ -1,0 +1,175 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"taskproxy/ytclient"
+)
+
+// A job is held when calls that would have told whether it still runs have failed: what was known of it is kept for a
+// while. Meanwhile it may have ended, and its ports may be somebody else's. So a held job's endpoint is given up at the
+// first connection that it does not take, and after a minute its exec node must confirm the job, unless the whole cluster
+// is silent.
+
+// unconfirmedLimit is how long a held job takes new connections on the strength of its last answer alone.
+const unconfirmedLimit = time.Minute
+
+// maxRefused is how many addresses of one job are remembered: as many as an operation has services, as a rule.
+const maxRefused = 64
+
+// holding is what a job that is held has on it. The zero value: nothing, the cluster vouches for the job.
+type holding struct {
+	since     time.Time // zero: it is not held
+	confirmed time.Time // when its node last told of it meanwhile
+	silent    bool      // its node was asked and did not confirm it: no new connections
+	// refused are addresses of the job that did not take a connection since the cluster last vouched for it; it counts once
+	// the job is held. nil as a rule.
+	refused map[string]bool
+}
+
+// vouch ends all doubts: the cluster has just told that the job runs.
+func (j *job) vouch(now time.Time) {
+	j.seenAt, j.holding = now, holding{}
+}
+
+// takes reports whether new connections may go to an address of the job.
+func (j *job) takes(addr string) bool {
+	return j.holding.since.IsZero() || !j.holding.silent && !j.holding.refused[addr]
+}
+
+// unconfirmed reports whether the node must be asked before the job takes further connections.
+func (j *job) unconfirmed(now time.Time) bool {
+	h := &j.holding
+	return !h.since.IsZero() && (h.silent || now.Sub(later(h.since, h.confirmed)) > unconfirmedLimit)
+}
+
+// holdJobs begins to hold the jobs that this cycle has no answer about, and ends it for those held too long.
+func (t *tracked) holdJobs(now time.Time, limit time.Duration) {
+	for _, j := range t.jobs {
+		if j.holding.since.IsZero() && !j.seenAt.Equal(now) {
+			j.holding.since = now
+		}
+	}
+	t.expire(now, limit)
+}
+
+// unchanged is what the listing of an operation says that is as it was, its progress included: its jobs are the same, and
+// those that were held because nothing could be listed are not any more.
+func (t *tracked) unchanged() {
+	if t.jobsDue {
+		return
+	}
+	for _, j := range t.jobs {
+		j.holding = holding{}
+	}
+}
+
+// noteFailures takes over which endpoints did not take connections, and reports whether one goes because of it.
+func (d *Discovery) noteFailures(failures []failure) (dropped bool) {
+	for _, f := range failures {
+		t := d.tracked[f.operationID]
+		if t == nil {
+			continue
+		}
+		j := t.jobs[f.endpoint.JobID]
+		if j == nil {
+			continue
+		}
+		t.jobsDue = true
+		dropped = dropped || !j.holding.since.IsZero() && j.takes(f.endpoint.Addr)
+		if j.holding.refused == nil {
+			j.holding.refused = make(map[string]bool)
+		}
+		if len(j.holding.refused) < maxRefused {
+			j.holding.refused[f.endpoint.Addr] = true
+		}
+	}
+	return dropped
+}
+
+// withoutRefused takes out of an operation's services the endpoints that must not get new connections.
+func (t *tracked) withoutRefused(services []Service) []Service {
+	held := false
+	for _, j := range t.jobs {
+		held = held || !j.holding.since.IsZero()
+	}
+	if !held {
+		return services
+	}
+	for i := range services {
+		s := &services[i]
+		s.Endpoints = slices.DeleteFunc(s.Endpoints, func(e Endpoint) bool {
+			j := t.jobs[e.JobID]
+			return j != nil && !j.takes(e.Addr)
+		})
+	}
+	return services
+}
+
+// heldJob is a job and whose it is.
+type heldJob struct {
+	*job
+	of *tracked
+}
+
+// askNodes asks the exec nodes about held jobs that nobody has confirmed in a minute. Jobs without ports are nobody's
+// endpoints, unless somebody wrote where they answer.
+func (d *Discovery) askNodes(ctx context.Context, ops []*tracked, now time.Time) {
+	var asked []heldJob
+	for _, t := range ops {
+		for _, j := range t.jobs {
+			if j.unconfirmed(now) && (len(j.ports) > 0 || j.claimed) {
+				asked = append(asked, heldJob{job: j, of: t})
+			}
+		}
+	}
+	// One node that hangs makes its whole call fail, so calls are small.
+	batches := slices.Collect(slices.Chunk(asked, suspectPortsBatch))
+	answered := make([][]ytclient.PortsAnswer, len(batches))
+	at := make([]int, len(batches))
+	for i := range at {
+		at[i] = i
+	}
+	forEach(ctx, d.concurrency, at, func(i int) { answered[i] = d.confirm(ctx, batches[i]) })
+	if ctx.Err() != nil {
+		return
+	}
+	for i, batch := range batches {
+		for k, h := range batch {
+			h.confirm(answered[i][k], now)
+		}
+	}
+}
+
+// confirm asks for the ports of held jobs, and returns an answer for each.
+func (d *Discovery) confirm(ctx context.Context, batch []heldJob) []ytclient.PortsAnswer {
+	jobs := make([]*job, len(batch))
+	for i, h := range batch {
+		jobs[i] = h.job
+	}
+	answers, err := d.jobPorts(ctx, jobs)
+	if err != nil {
+		answers = make([]ytclient.PortsAnswer, len(batch))
+		for i := range answers {
+			answers[i].Err = err
+		}
+	}
+	return answers
+}
+
+// confirm takes over what the node says of the job. A job that it does not know has ended; everything else but the ports
+// that it always had is no confirmation, and it is asked again.
+func (h heldJob) confirm(a ytclient.PortsAnswer, now time.Time) {
+	switch {
+	case errors.Is(a.Err, ytclient.ErrNotFound):
+		delete(h.of.jobs, h.ID)
+		h.of.jobsDue = true
+	case a.Err != nil || !slices.Equal(a.Ports, h.ports):
+		h.holding.silent = true
+	default:
+		h.holding.silent, h.holding.confirmed = false, now
+	}
+}
