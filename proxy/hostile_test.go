@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -253,5 +254,17 @@ func TestHopByHopOfHintsStays(t *testing.T) {
 	hint, _, _ := strings.Cut(string(all), "\r\n\r\n")
 	if !strings.Contains(hint, "Link: </a>") || strings.Contains(hint, "X-Hop") || strings.Contains(hint, "Upgrade") {
 		t.Errorf("the hint is\n%s", hint)
+	}
+}
+
+// A job that does not say what its body is gets nothing guessed for it.
+func TestNoContentTypeIsInvented(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	body := "<html><script>alert(1)</script></html>"
+	s := w.publish(discovery.Service{}, rawAnswer(t, fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)))
+	a := w.get(host(s), "/")
+	if got, ok := a.Header["Content-Type"]; ok || a.body != body {
+		t.Errorf("Content-Type %q, body %q", got, a.body)
 	}
 }

@@ -41,6 +41,9 @@ func (w *responseWriter) WriteHeader(status int) {
 		return
 	}
 	w.status = status
+	if _, ok := h["Content-Type"]; !ok {
+		h["Content-Type"] = nil // or net/http would guess one, and a browser might run what was not meant to run
+	}
 	h["X-Request-Id"] = []string{w.x.id}
 	if w.x.bodyOpen() {
 		// What is left of the body, or follows a broken one, must not be read as the next request, and nobody waits for it.

@@ -45,9 +45,10 @@ func startCluster(listen, dir string, logger *slog.Logger, getenv func(string) s
 }
 
 // jobEnviron is what jobs get of the demo's environment: enough to find programs, and none of the secrets that an
-// environment may hold. Their HOME is their sandbox.
+// environment may hold. Their HOME is their sandbox. The samples listen on loopback only: all there is to reach them is on
+// this machine, and past the proxy nobody asks who is calling.
 func jobEnviron(getenv func(string) string) []string {
-	var environ []string
+	environ := []string{"LISTEN_HOST=127.0.0.1"}
 	for _, name := range []string{"PATH", "LANG"} {
 		if value := getenv(name); value != "" {
 			environ = append(environ, name+"="+value)

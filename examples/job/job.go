@@ -61,14 +61,15 @@ func (i Info) String() string {
 type Service func(ctx context.Context, info Info, listener net.Listener) error
 
 // Run serves as a job: on all interfaces, because the proxy calls from another machine, at the port that the cluster
-// assigned. It returns when the context ends.
+// assigned. LISTEN_HOST names one interface instead, which is of use where everything is on one machine. It returns when
+// the context ends.
 func Run(ctx context.Context, getenv func(string) string, stderr io.Writer, service Service) error {
 	info, err := FromEnv(getenv)
 	if err != nil {
 		return err
 	}
 	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", ":"+strconv.Itoa(info.Port))
+	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(getenv("LISTEN_HOST"), strconv.Itoa(info.Port)))
 	if err != nil {
 		return fmt.Errorf("listen at YT_PORT_0: %w", err)
 	}

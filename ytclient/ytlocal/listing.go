@@ -27,6 +27,16 @@ func (p params) time(name string) (t time.Time, ok bool, err error) {
 	return t, true, nil
 }
 
+// readableBy leaves out the operations that user may not read: they are not listed, and not counted.
+func (c *Cluster) readableBy(user string, operations []scheduler.Operation) []scheduler.Operation {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isSuperuser(user) {
+		return operations
+	}
+	return slices.DeleteFunc(operations, func(op scheduler.Operation) bool { return !c.permittedOperation(user, op.ACL, "read") })
+}
+
 // operationFilter is one condition of list_operations. Counts by a property apply every condition but that property's.
 type operationFilter struct {
 	name  string
@@ -155,7 +165,7 @@ func runListOperations(k *call) (any, error) {
 	} else if archive && (w.from.IsZero() || w.to.IsZero()) {
 		return nil, fail(yterrors.CodeGeneric, "include_archive needs both from_time and to_time")
 	}
-	operations := k.c.scheduler.Operations()
+	operations := k.c.readableBy(k.user, k.c.scheduler.Operations())
 	for i := range operations {
 		// The cluster's times have microseconds, and cursors are compared with them.
 		operations[i].StartTime = operations[i].StartTime.Truncate(time.Microsecond)

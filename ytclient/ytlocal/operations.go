@@ -158,6 +158,16 @@ func (k *call) operation() (scheduler.Operation, error) {
 	return k.c.scheduler.Operation(id)
 }
 
+// readable finds the operation that a question is about, and checks that the caller may read it: this cluster is one of the
+// strict kind, so that a right that somebody lacks shows.
+func (k *call) readable() (scheduler.Operation, error) {
+	op, err := k.operation()
+	if err != nil {
+		return op, err
+	}
+	return op, k.mayOperate(op, "read")
+}
+
 // mayOperate checks a right of the caller on an operation.
 func (k *call) mayOperate(op scheduler.Operation, permission string) error {
 	k.c.mu.Lock()
@@ -273,7 +283,7 @@ func runUpdateOperationParameters(k *call) (any, error) {
 }
 
 func runGetOperation(k *call) (any, error) {
-	op, err := k.operation()
+	op, err := k.readable()
 	if err != nil {
 		return nil, err
 	}
