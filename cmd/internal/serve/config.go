@@ -37,6 +37,8 @@ type Config struct {
 	MaxServicesPerUser      int // --max-services-per-user
 	MaxServices             int // --max-services
 
+	SPYT discovery.SPYTConfig // --spyt-rest, --spyt-rest-permission, --spyt-ports
+
 	AuthEnabled          bool           // --auth-enabled
 	AuthCookieName       string         // --auth-cookie-name
 	AuthStaleLimit       time.Duration  // --auth-stale-limit
@@ -116,6 +118,16 @@ func ParseConfig(args []string, getenv func(string) string, out io.Writer) (Conf
 	s.number("max-services-per-operation", discovery.DefaultMaxServicesPerOperation, 10_000, "services that one operation may publish", &c.MaxServicesPerOperation)
 	s.number("max-services-per-user", discovery.DefaultMaxServicesPerUser, 1_000_000, "services that one user's operations may publish", &c.MaxServicesPerUser)
 	s.number("max-services", discovery.DefaultMaxServices, 1_000_000, "services that all operations together may publish", &c.MaxServices)
+	s.text("spyt-rest", "publish", "`publish or hide` the REST submission server of standalone Spark clusters", func(v string) error {
+		c.SPYT.HideREST = v == "hide"
+		return oneOf(v, "publish", "hide")
+	})
+	s.text("spyt-rest-permission", "manage", "what callers of that server need besides read, `manage or read`: whoever gets in runs code as the cluster's owner", func(v string) error {
+		c.SPYT.RESTPermission = ytclient.Permission(v)
+		return oneOf(v, "manage", "read")
+	})
+	s.text("spyt-ports", "27000-27999", "`ports` that Spark's processes may take without having been given them, like 27000-27999 or 27001,27080; empty: none",
+		func(v string) (err error) { c.SPYT.Ports, err = discovery.ParsePortRanges(v); return err })
 	s.flag("auth-enabled", true, "check who calls and what they may read; false lets everybody in", &c.AuthEnabled)
 	s.text("auth-cookie-name", "YTCypressCookie", "the `name` of the cookie that identifies a caller to the cluster", func(v string) error {
 		c.AuthCookieName = v

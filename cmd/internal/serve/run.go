@@ -110,6 +110,7 @@ func assemble(cfg Config, cluster *cluster, registry *prometheus.Registry, logge
 		Concurrency:       cfg.Concurrency,
 		JobsRefreshPeriod: cfg.JobsRefreshPeriod,
 		StaleLimit:        cfg.StaleLimit,
+		SPYT:              cfg.SPYT,
 
 		MaxServicesPerOperation: cfg.MaxServicesPerOperation,
 		MaxServicesPerUser:      cfg.MaxServicesPerUser,
