@@ -108,7 +108,13 @@ func (t *tracked) addressesOpen() bool {
 		if d.written.isZero() {
 			continue
 		}
-		if c := t.addresses.claims[serviceKey(d)]; c == nil || c.waiting && c.tries < patience {
+		c := t.addresses.claims[serviceKey(d)]
+		if c == nil {
+			return true
+		}
+		// A process writes to its directory when it has come up: what its predecessor left there is soon another address.
+		open := c.waiting || d.written.directory != "" && c.job == ""
+		if open && c.tries < patience {
 			return true
 		}
 	}

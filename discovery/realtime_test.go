@@ -51,7 +51,7 @@ func pretendServer(t *testing.T, cluster *ytlocal.Cluster, id, job, node string,
 // TestHangingCalls: a call that is never answered costs its deadline and what it was about, and nothing else.
 func TestHangingCalls(t *testing.T) {
 	t.Parallel()
-	cluster, d := bubbleless(t, Config{CallTimeout: 200 * time.Millisecond})
+	cluster, d := bubbleless(t, Config{CallTimeout: 1500 * time.Millisecond})
 	for i := range 3 {
 		pretendServer(t, cluster, fmt.Sprintf("%d-0-3e8-1", i+1), fmt.Sprintf("%d-0-384-1", i+1), suiteNodes[i], 20_001+i, start)
 	}
