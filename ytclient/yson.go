@@ -42,8 +42,17 @@ func reprint(s string) (string, error) {
 	return g.String(), nil
 }
 
-// item decodes one YSON value, and returns what the SDK's decoder panics with as an error.
-func item(raw []byte, v any) error {
+// item decodes one YSON value, and returns what the SDK's decoder panics with as an error. Into a map or list of raw values it
+// cuts, whatever the parts look like.
+func item(raw []byte, v any) (err error) {
+	switch v := v.(type) {
+	case *map[string]yson.RawValue:
+		*v, err = splitMap(raw)
+		return err
+	case *[]yson.RawValue:
+		*v, err = splitList(raw)
+		return err
+	}
 	return recovered(func() error { return yson.Unmarshal(raw, v) })
 }
 
