@@ -18,6 +18,7 @@ type addresses struct {
 	due        bool // the jobs were listed since the last look
 	partial    bool // … but not in full
 	renewed    bool // … and there are new ones
+	unread     bool // its discovery directory could not be read at the last look
 	claims     map[string]*claim
 	trouble    []Problem // of the last look
 }
@@ -196,7 +197,7 @@ func (t *tracked) review(e entries) (trials []*trial) {
 	if foreign {
 		w.trouble = append(w.trouble, Problem{Kind: RejectedAddress, Reason: "its discovery directory says that it is another operation's"})
 	}
-	w.due, w.renewed = false, false
+	w.due, w.renewed, w.unread = false, false, unread != nil
 	return trials
 }
 

@@ -21,16 +21,25 @@ type entries map[string]ytclient.ChildrenAnswer
 
 // readDirectories lists the discovery directories of the operations that have one.
 func (d *Discovery) readDirectories(ctx context.Context, ops []*tracked) entries {
-	var paths []string
+	var shared, suspect []string
 	for _, t := range ops {
 		for _, decl := range t.declarations {
-			if w := decl.written; w.directory != "" {
-				paths = append(paths, w.directory+"/operation", w.directory+"/"+w.entry)
+			w := decl.written
+			switch {
+			case w.directory == "":
+			case t.addresses.unread:
+				suspect = append(suspect, w.directory+"/operation", w.directory+"/"+w.entry)
+			default:
+				shared = append(shared, w.directory+"/operation", w.directory+"/"+w.entry)
 			}
 		}
 	}
-	slices.Sort(paths)
-	batches := slices.Collect(slices.Chunk(slices.Compact(paths), directoriesBatch))
+	slices.Sort(shared)
+	batches := slices.Collect(slices.Chunk(slices.Compact(shared), directoriesBatch))
+	// One directory that hangs makes its whole call fail. What could not be read the last time is asked for one by one, so
+	// that others fail with it once and no more.
+	slices.Sort(suspect)
+	batches = slices.AppendSeq(batches, slices.Chunk(slices.Compact(suspect), 1))
 	answered := make([][]ytclient.ChildrenAnswer, len(batches))
 	d.forEachIndex(ctx, len(batches), func(i int) {
 		err := d.call(ctx, func(ctx context.Context) (err error) {
@@ -44,7 +53,7 @@ func (d *Discovery) readDirectories(ctx context.Context, ops []*tracked) entries
 			answered[i] = slices.Repeat([]ytclient.ChildrenAnswer{{Err: err}}, len(batches[i]))
 		}
 	})
-	all := make(entries, len(paths))
+	all := make(entries, len(shared)+len(suspect))
 	for i, batch := range batches {
 		for k, path := range batch {
 			if answered[i] == nil { // the cycle ended before it was asked

@@ -428,3 +428,16 @@ func TestParsePortRanges(t *testing.T) {
 		}
 	}
 }
+
+// Orchids and other places under //sys may never answer, and are nobody's discovery path.
+func TestDiscoveryPathIsNotInSys(t *testing.T) {
+	t.Parallel()
+	for path, bad := range map[string]bool{
+		"//sys": true, "//sys/exec_nodes/dead-node:9012/orchid": true, "//sys/task_proxies": true,
+		"//system/spark": false, "//home/sys/spark": false, "//home/spark": false,
+	} {
+		if got := badPath(path); (got != "") != bad {
+			t.Errorf("badPath(%q) = %q", path, got)
+		}
+	}
+}

@@ -126,8 +126,8 @@ func (d *Discovery) askNodes(ctx context.Context, ops []*tracked, now time.Time)
 			}
 		}
 	}
-	// One node that hangs makes its whole call fail, so calls are small.
-	batches := slices.Collect(slices.Chunk(asked, suspectPortsBatch))
+	// One node that hangs makes its whole call fail, so each call is about one.
+	batches := chunkByNode(asked, portsBatch)
 	answered := make([][]ytclient.PortsAnswer, len(batches))
 	at := make([]int, len(batches))
 	for i := range at {

@@ -14,12 +14,10 @@ import (
 	"taskproxy/ytclient"
 )
 
-// How many jobs are asked for in one call for ports. One exec node that hangs makes its whole call fail, so jobs whose call
-// has failed before are asked for in small calls, apart from those that have not.
-const (
-	portsBatch        = 100
-	suspectPortsBatch = 10
-)
+// portsBatch is how many jobs are asked for in one call for ports. One exec node that hangs makes its whole call fail: so a
+// call is about few nodes, and about one node only for jobs whose call has failed before. A node that stays silent then
+// costs one call in a cycle, and nobody else anything.
+const portsBatch = 100
 
 // unknownJobLimit is how often an exec node may not know a job that the cluster lists before that is told as a problem:
 // in the ordinary life of jobs the node forgets one a little earlier.
@@ -207,8 +205,38 @@ func (d *Discovery) askPorts(ctx context.Context, ops []*tracked) {
 			}
 		}
 	}
-	batches := slices.AppendSeq(slices.Collect(slices.Chunk(fresh, portsBatch)), slices.Chunk(suspect, suspectPortsBatch))
+	slices.SortFunc(fresh, byNode)
+	batches := slices.AppendSeq(slices.Collect(slices.Chunk(fresh, portsBatch)), slices.Values(chunkByNode(suspect, portsBatch)))
 	forEach(ctx, d.concurrency, batches, func(batch []*job) { d.askBatch(ctx, batch) })
+}
+
+// onNode is what runs on an exec node: a job, or one that is held.
+type onNode interface {
+	node() (address, jobID string)
+}
+
+func (j *job) node() (address, jobID string) { return j.Address, j.ID }
+
+func byNode[T onNode](a, b T) int {
+	addressA, idA := a.node()
+	addressB, idB := b.node()
+	return cmp.Or(strings.Compare(addressA, addressB), strings.Compare(idA, idB))
+}
+
+// chunkByNode sorts jobs by their exec nodes and cuts them into batches of one node each, of so many jobs at most.
+func chunkByNode[T onNode](jobs []T, most int) (batches [][]T) {
+	slices.SortFunc(jobs, byNode)
+	for len(jobs) > 0 {
+		first, _ := jobs[0].node()
+		n := 1
+		for ; n < min(len(jobs), most); n++ {
+			if address, _ := jobs[n].node(); address != first {
+				break
+			}
+		}
+		batches, jobs = append(batches, jobs[:n:n]), jobs[n:]
+	}
+	return batches
 }
 
 // jobPorts makes one call for the ports of jobs.

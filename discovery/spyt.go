@@ -183,6 +183,10 @@ func badPath(path string) string {
 	if !ok || !utf8.ValidString(path) {
 		return want
 	}
+	if names == "sys" || strings.HasPrefix(names, "sys/") {
+		// Nobody's cluster lives there, but nodes whose orchids may never answer do.
+		return "it must not be in //sys"
+	}
 	for name := range strings.SplitSeq(names, "/") {
 		odd := func(c rune) bool {
 			return !unicode.IsLetter(c) && !unicode.IsDigit(c) && !strings.ContainsRune("_-.+=:~", c)
