@@ -102,7 +102,14 @@ func (d *Discovery) ask(ctx context.Context, now time.Time) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	d.labels.Living(d.living(listing))
+	living := d.living(listing)
+	if d.askMissing(ctx, living, now); ctx.Err() != nil {
+		return ctx.Err()
+	}
+	for id := range d.missing {
+		living[id] = true
+	}
+	d.labels.Living(living)
 	d.swap()
 	return nil
 }
@@ -281,6 +288,9 @@ func (d *Discovery) swap() {
 		}
 		problems = append(problems, t.trouble...)
 		problems = slices.Concat(problems, t.portProblems(), t.addressProblems())
+	}
+	for id := range d.missing {
+		unresolved[id] = true
 	}
 	for _, p := range d.strays {
 		if p.Kind == OddAnswer && p.OperationID != "" {

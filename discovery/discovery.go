@@ -108,6 +108,7 @@ type Discovery struct {
 	labels  *Labels
 	strays  []Problem
 	seeds   *seeds // nil: there are none, or they have been sown
+	missing missing
 }
 
 // New checks the configuration; the error names every field that is wrong. It starts nothing and asks nothing.
@@ -155,6 +156,7 @@ func New(cfg Config) (*Discovery, error) {
 		onSnapshot: cfg.OnSnapshot,
 		log:        cfg.Logger,
 		tracked:    make(map[string]*tracked),
+		missing:    make(missing),
 		labels:     NewLabels(nil),
 	}
 	if err := cfg.SPYT.check(); err != nil {

@@ -61,6 +61,7 @@ func (d *Discovery) sow(ctx context.Context) {
 	select {
 	case rows := <-s.rows:
 		d.labels.Seed(rows, d.bases)
+		d.missing.remember(rows)
 		d.seeds = nil
 	default:
 	}
