@@ -43,7 +43,12 @@ func TestRestartWhileTheSchedulerRevives(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- d.Run(ctx) }()
-		defer func() { stop(); <-ended }()
+		defer func() {
+			stop()
+			if err := <-ended; err != nil {
+				t.Errorf("Run = %v", err)
+			}
+		}()
 		kept := func() bool {
 			synctest.Wait()
 			table.mu.Lock()
