@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -268,6 +269,164 @@ func TestOverloadIsNotMistakenForAnOutage(t *testing.T) {
 		t.Errorf("err = %v, want ErrOverloaded", err)
 	}
 }
+
+// whoami is tried again by the SDK itself, a few times with pauses.
+func TestBrokenConnectionOfWhoAmI(t *testing.T) {
+	t.Parallel()
+	for _, breaks := range []int32{1, 2} {
+		var tries atomic.Int32
+		c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
+			if tries.Add(1) <= breaks {
+				panic(http.ErrAbortHandler)
+			}
+			io.WriteString(w, `{"login":"alice"}`)
+		})
+		if login, err := c.WhoAmI(t.Context(), Credentials{Kind: OAuth, Secret: "s"}); login != "alice" || err != nil {
+			t.Errorf("broken %d times: %q, %v", breaks, login, err)
+		}
+	}
+}
+
+// TestClientsShareNoConnections: what fills up one client of a cluster (callers to be identified, say) leaves another one its
+// own way there.
+func TestClientsShareNoConnections(t *testing.T) {
+	t.Parallel()
+	arrived, release := make(chan struct{}, 2*maxConns), make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "whoami") {
+			arrived <- struct{}{}
+			<-release
+			io.WriteString(w, `{"login":"alice"}`)
+			return
+		}
+		io.WriteString(w, `{action=allow}`)
+	}))
+	defer srv.Close()
+	var clients [2]*Client
+	for i := range clients {
+		c, err := New(Config{Proxy: srv.URL, Token: func() (string, error) { return robotToken, nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		clients[i] = c
+	}
+	var flood sync.WaitGroup
+	for range 2 * maxConns {
+		flood.Go(func() {
+			if _, err := clients[0].WhoAmI(t.Context(), Credentials{Kind: OAuth, Secret: "s"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range maxConns {
+		<-arrived
+	}
+	if ok, err := clients[1].CheckOperationPermission(t.Context(), "alice", "1-2-3e803e8-4", Read); !ok || err != nil {
+		t.Errorf("the other client: %t, %v", ok, err)
+	}
+	if n := len(arrived); n != 0 {
+		t.Errorf("%d calls more than there are connections", n)
+	}
+	close(release)
+	flood.Wait()
+}
+
+// TestOverloadIsSeenToTheEnd: the SDK tries again what is limited, wherever in the error that stands, until time runs out. Then
+// the call has failed for that and not because the cluster is away, unless it went away in between.
+func TestOverloadIsSeenToTheEnd(t *testing.T) {
+	t.Parallel()
+	nested := `{"code":1,"message":"o","inner_errors":[{"code":2,"message":"i","inner_errors":[{"code":904,"message":"limit"}]}]}`
+	header := func(w http.ResponseWriter) {
+		w.Header().Set("X-YT-Error", nested)
+		w.Header().Set("X-YT-Response-Code", "1")
+		w.WriteHeader(400)
+	}
+	body := func(w http.ResponseWriter) {
+		w.WriteHeader(503)
+		io.WriteString(w, nested)
+	}
+	hang := func(r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+	}
+	for name, tc := range map[string]struct {
+		limit func(http.ResponseWriter)
+		then  func(*http.Request) // nil: the same again
+		want  error
+	}{
+		"in the header":                     {header, nil, ErrOverloaded},
+		"in the body":                       {body, nil, ErrOverloaded},
+		"in the header, then time runs out": {header, hang, ErrOverloaded},
+		"in the body, then time runs out":   {body, hang, ErrOverloaded},
+		"in the header, then away":          {header, func(*http.Request) { panic(http.ErrAbortHandler) }, ErrUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var whoAmIs, checks atomic.Int32
+			c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
+				tries := &checks
+				if strings.HasSuffix(r.URL.Path, "whoami") {
+					tries = &whoAmIs
+				}
+				if tries.Add(1) == 1 || tc.then == nil {
+					tc.limit(w)
+					return
+				}
+				tc.then(r)
+			})
+			if _, err := c.WhoAmI(t.Context(), Credentials{Kind: OAuth, Secret: "s"}); !errors.Is(err, tc.want) {
+				t.Errorf("whoami: %v, want %v", err, tc.want)
+			}
+			if _, err := c.CheckOperationPermission(t.Context(), "alice", "1-2-3e803e8-4", Read); !errors.Is(err, tc.want) {
+				t.Errorf("check_operation_permission: %v, want %v", err, tc.want)
+			}
+			if whoAmIs.Load() < 2 || checks.Load() < 2 {
+				t.Errorf("%d and %d tries, want more than one", whoAmIs.Load(), checks.Load())
+			}
+		})
+	}
+}
+
+// TestSeenIsTheLastWord follows what is kept of a call's answers from try to try.
+func TestSeenIsTheLastWord(t *testing.T) {
+	t.Parallel()
+	ctx, s := withSeen(t.Context())
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	limit := &http.Response{StatusCode: 400, Header: http.Header{"X-Yt-Error": {`{"code":904,"message":"limit"}`}}, Body: http.NoBody}
+	other := &http.Response{StatusCode: 400, Header: http.Header{"X-Yt-Error": {`{"code":1,"message":"no"}`}}, Body: http.NoBody}
+	for i, try := range []struct {
+		ctx     context.Context
+		resp    *http.Response
+		err     error
+		status  int
+		limited bool
+	}{
+		{ctx, other, nil, 400, false},
+		{ctx, limit, nil, 400, true},
+		{ctx, nil, io.EOF, 0, false},
+		{ctx, limit, nil, 400, true},
+		{over, nil, context.Canceled, 0, true},
+		{ctx, other, nil, 400, false},
+	} {
+		r := &recorder{next: tripper(func(*http.Request) (*http.Response, error) { return try.resp, try.err })}
+		resp, err := r.RoundTrip(httptest.NewRequestWithContext(try.ctx, http.MethodPost, "/", nil))
+		if resp != try.resp || !errors.Is(err, try.err) {
+			t.Errorf("try %d: %v, %v", i, resp, err)
+		}
+		if resp != nil {
+			resp.Body.Close()
+		}
+		if status, limited := s.last(); status != try.status || limited != try.limited {
+			t.Errorf("try %d: status %d, limited %t, want %d, %t", i, status, limited, try.status, try.limited)
+		}
+	}
+}
+
+type tripper func(*http.Request) (*http.Response, error)
+
+func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestCallsEndAtTheirDeadline(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,9 @@
 package ytclient
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -134,8 +136,8 @@ func brokenConnection(err error) bool {
 // seen is what the wire last answered to one call, all its tries included. The SDK keeps neither the status nor the
 // answers that it retried.
 type seen struct {
-	status  atomic.Int32 // 0: nothing was answered
-	limited atomic.Bool  // the answer was 904 or 108
+	status  atomic.Int32 // 0: nothing was answered to the last try
+	limited atomic.Bool  // the last answer was 904 or 108
 }
 
 func (s *seen) last() (status int, limited bool) { return int(s.status.Load()), s.limited.Load() }
@@ -156,14 +158,46 @@ func (r *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 		return r.next.RoundTrip(req)
 	}
 	s.status.Store(0)
-	s.limited.Store(false)
 	resp, err := r.next.RoundTrip(req)
-	if err == nil {
+	switch {
+	case err == nil:
 		s.status.Store(int32(resp.StatusCode))
-		code := resp.Header.Get("X-Yt-Response-Code")
-		s.limited.Store(code == "904" || code == "108")
+		s.limited.Store(limits(resp))
+	case req.Context().Err() == nil:
+		s.limited.Store(false)
+	default:
+		// Time ran out in the middle of a try: what the one before was answered is still why it had to be made.
 	}
 	return resp, err
+}
+
+// limits reports whether an answer says 904 or 108, however deep. The SDK tries those again until time runs out, and then
+// its error does not say why.
+func limits(resp *http.Response) bool {
+	if resp.StatusCode == http.StatusTooManyRequests {
+		return true
+	}
+	text := []byte(resp.Header.Get("X-Yt-Error"))
+	if len(text) == 0 && resp.StatusCode >= http.StatusBadRequest {
+		// whoami has its errors in the body only.
+		text, _ = io.ReadAll(io.LimitReader(resp.Body, maxError))
+		resp.Body = &prefixed{Reader: io.MultiReader(bytes.NewReader(text), resp.Body), Closer: resp.Body}
+	}
+	var answer yterrors.Error
+	if len(text) == 0 || json.Unmarshal(text, &answer) != nil {
+		return false
+	}
+	return yterrors.ContainsErrorCode(&answer, yterrors.CodeRequestQueueSizeLimitExceeded) ||
+		yterrors.ContainsErrorCode(&answer, yterrors.CodeRPCRequestQueueSizeLimitExceeded)
+}
+
+// maxError bounds what is read of an error's body to look for a code in it.
+const maxError = 256 << 10
+
+// prefixed is a body of which some was read already.
+type prefixed struct {
+	io.Reader
+	io.Closer
 }
 
 // CloseIdleConnections lets http.Client.CloseIdleConnections reach the transport.

@@ -36,6 +36,12 @@ type Config struct {
 	// JobEnviron is the base environment of every job ("K=V"); nil means the scheduler's minimal one. The environment of
 	// this process, with whatever secrets are in it, is not handed on.
 	JobEnviron []string
+	// CORSHostSuffixes are the ends of host names whose pages are told, when their browser asks, that they may call the cluster
+	// with their visitor's cookie. They still may not. nil: no page is told so.
+	CORSHostSuffixes []string
+	// CookieDomain is what the configuration of the cluster's HTTP proxy shows as the Domain of the login cookie; empty: none.
+	// Nobody is handed a cookie over the wire here.
+	CookieDomain string
 }
 
 // Cluster is a running local cluster. Safe for concurrent use.
@@ -52,8 +58,9 @@ type Cluster struct {
 	server   *http.Server
 	hosts    map[string]struct{} // the Host headers that mean us
 	cancel   context.CancelFunc  // ends hanging handlers
-	handlers sync.WaitGroup
-	served   chan struct{} // closed when Serve has returned
+	gate     sync.RWMutex        // held for reading by every handler
+	closed   bool                // guarded by gate: nothing is answered any more
+	served   chan struct{}       // closed when Serve has returned
 	close    func() error
 
 	mu       sync.Mutex // guards what follows, and all nodes, transactions and locks
@@ -81,6 +88,7 @@ func Start(cfg Config) (*Cluster, error) {
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
+	c.plantProxy(listener.Addr().String())
 	c.serve(listener)
 	return c, nil
 }
@@ -245,6 +253,9 @@ func (c *Cluster) shutdown() error {
 	c.cancel()
 	err = errors.Join(err, c.scheduler.Close())
 	<-c.served
-	c.handlers.Wait()
+	// A connection that was accepted just before may still begin to be handled.
+	c.gate.Lock()
+	c.closed = true
+	c.gate.Unlock()
 	return err
 }

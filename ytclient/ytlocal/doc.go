@@ -18,7 +18,8 @@
 // Parameters from header, query and body; YSON and JSON; errors in headers, bodies and trailers with the cluster's codes
 // and statuses. Tokens, cookies with CSRF tokens, groups, ACLs with inheritance, accounts with their right to use, the
 // base ACL of //sys/operations. Paths with attributes, selectors and escapes. Transactions, nested, with timeouts,
-// prerequisites and locks. Orchids of exec nodes with the ports of their jobs.
+// prerequisites and locks. Orchids of exec nodes with the ports of their jobs; that of the HTTP proxy with the domain of its
+// login cookie. What browsers hear when they ask whether a page may call (CORS).
 //
 // # What is not
 //

@@ -75,15 +75,21 @@ func (c *Cluster) Addr() string { return c.listener.Addr().String() }
 // URL is the address with its scheme.
 func (c *Cluster) URL() string { return "http://" + c.Addr() }
 
-// handle is the way of every request: guard, then route.
+// handle is the way of every request: guard, then route. Preflights are answered before, for they are browsers' by nature.
 func (c *Cluster) handle(w http.ResponseWriter, r *http.Request) {
-	c.handlers.Add(1)
-	defer c.handlers.Done()
+	c.gate.RLock()
+	defer c.gate.RUnlock()
+	if c.closed {
+		return
+	}
 	header := w.Header()
 	header.Set("X-YT-Request-Id", guid.New().String())
 	header.Set("X-YT-Proxy", c.Addr())
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Content-Type-Options", "nosniff")
+	if c.preflight(w, r) {
+		return
+	}
 	if err := c.guard(r); err != nil {
 		status, e := asYT(err)
 		writeErrorBody(w, status, e)
