@@ -26,7 +26,9 @@ type declaration struct {
 	protocol    Protocol
 	portIndex   int // of the task's ports; meant only if nothing is written
 	permissions []ytclient.Permission
+	origins     []string // of other sites that may use the visitor's login
 	written     place
+	sparkREST   bool // Service.SparkREST
 }
 
 // publisher is one way in which operations publish services. Both functions are pure.
@@ -136,7 +138,8 @@ func claimsTaskProxy(annotations map[string]any) (verdict, []Problem) {
 
 // declareTaskProxy reads the annotation
 //
-//	task_proxy={enabled=%true; permission=manage; tasks_info={<task>={<service>={protocol=http; port_index=0; permission=manage}}}}
+//	task_proxy={enabled=%true; permission=manage; cross_site={origins=[…]};
+//	    tasks_info={<task>={<service>={protocol=http; port_index=0; permission=manage; cross_site={origins=[…]}}}}}
 //
 // where all but enabled may be left out. Every port of every task is a service: one that tasks_info names has that name,
 // every other one is port_<i> over http. Two names may share a port: one process can speak HTTP and gRPC there. An entry
@@ -153,6 +156,7 @@ func declareTaskProxy(annotations map[string]any, tasks []ytclient.Task) ([]decl
 	if !ok {
 		return nil, r.problems
 	}
+	all := declaration{protocol: HTTP, permissions: permissions, origins: r.origins(annotation, "", "", "task_proxy/cross_site", nil)}
 	info, ok := r.mapAt(annotation["tasks_info"], "", "", "task_proxy/tasks_info")
 	if !ok {
 		return nil, r.problems
@@ -181,7 +185,7 @@ func declareTaskProxy(annotations map[string]any, tasks []ytclient.Task) ([]decl
 			r.problem(BadName, t.Name, "", "the task's name "+reason)
 			continue
 		}
-		n, d := r.task(t, info[t.Name], permissions)
+		n, d := r.task(t, info[t.Name], all)
 		named, rest = append(named, n...), append(rest, d...)
 	}
 	return append(named, rest...), r.problems
@@ -196,8 +200,10 @@ func (r *reading) problem(kind ProblemKind, task, service, reason string) {
 	r.problems = append(r.problems, Problem{Kind: kind, Task: task, Service: service, Reason: reason})
 }
 
-// task reads one task's entries and gives the ports that remain their default names.
-func (r *reading) task(t ytclient.Task, v any, permissions []ytclient.Permission) (named, rest []declaration) {
+// task reads one task's entries and gives the ports that remain their default names. Where an entry says nothing, what
+// holds for all counts.
+func (r *reading) task(t ytclient.Task, v any, all declaration) (named, rest []declaration) {
+	all.task = t.Name
 	entries, ok := r.mapAt(v, t.Name, "", "tasks_info of the task")
 	if !ok {
 		return nil, nil
@@ -205,7 +211,7 @@ func (r *reading) task(t ytclient.Task, v any, permissions []ytclient.Permission
 	claimed := make(map[int]bool) // ports that an entry speaks for, also a wrong one
 	closed := false               // whether ports that no entry speaks for stay unpublished
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
-		e := r.entry(t, name, entries[name], permissions)
+		e := r.entry(t, name, entries[name], all)
 		if e.hasPort {
 			claimed[e.portIndex] = true
 		} else if e.guarded {
@@ -223,7 +229,8 @@ func (r *reading) task(t ytclient.Task, v any, permissions []ytclient.Permission
 		if claimed[i] {
 			continue
 		}
-		d := declaration{task: t.Name, name: fmt.Sprintf("port_%d", i), protocol: HTTP, portIndex: i, permissions: permissions}
+		d := all
+		d.name, d.portIndex = fmt.Sprintf("port_%d", i), i
 		if _, taken := entries[d.name]; taken {
 			r.problem(BadPortIndex, t.Name, d.name, fmt.Sprintf("its name is that of port %d, which is not published: give that port a name as well", i))
 			continue
@@ -241,13 +248,14 @@ type entry struct {
 	guarded bool // it says something about permissions
 }
 
-func (r *reading) entry(t ytclient.Task, name string, v any, inherited []ytclient.Permission) entry {
+func (r *reading) entry(t ytclient.Task, name string, v any, all declaration) entry {
 	fields, isMap := ytclient.Plain(v).(map[string]any)
 	if !isMap {
 		r.problem(BadAnnotation, t.Name, name, "it is "+describe(ytclient.Plain(v))+"; it must be a map such as {protocol=http; port_index=0}")
 		return entry{}
 	}
-	e := entry{declaration: declaration{task: t.Name, name: name}, ok: true, guarded: at(fields, "permission") != nil}
+	e := entry{declaration: all, ok: true, guarded: at(fields, "permission") != nil}
+	e.name = name
 	fail := func(kind ProblemKind, reason string) {
 		e.ok = false
 		r.problem(kind, t.Name, name, reason)
@@ -270,8 +278,9 @@ func (r *reading) entry(t ytclient.Task, name string, v any, inherited []ytclien
 	} else {
 		e.portIndex, e.hasPort = int(index), true
 	}
-	permissions, ok := r.permission(fields, t.Name, name, "permission", inherited)
+	permissions, ok := r.permission(fields, t.Name, name, "permission", all.permissions)
 	e.permissions, e.ok = permissions, e.ok && ok
+	e.origins = r.origins(fields, t.Name, name, "cross_site", all.origins)
 	return e
 }
 

@@ -191,6 +191,7 @@ func FuzzAnnotation(f *testing.F) {
 	f.Add(`{"task_proxy":{"enabled":true}}`, "server", 2)
 	f.Add(`{"task_proxy":{"enabled":"true","permission":"manage","tasks_info":{"server":{"ui":{"protocol":"grpc","port_index":1}}}}}`, "server", 2)
 	f.Add(`{"task_proxy":{"enabled":true,"tasks_info":{"server":{"port_1":{"port_index":0,"permission":7},"b":[]},"x":null}}}`, "server", 70)
+	f.Add(`{"task_proxy":{"enabled":true,"cross_site":{"origins":["https://a.test",1]},"tasks_info":{"server":{"ui":{"port_index":0,"cross_site":{"origins":["*"]}}}}}}`, "server", 2)
 	f.Add(`{"task_proxy":[]}`, "", -1)
 	f.Fuzz(func(t *testing.T, annotation, task string, ports int) {
 		var annotations map[string]any
@@ -218,6 +219,9 @@ func FuzzAnnotation(f *testing.F) {
 			seen[d.task+"\x00"+d.name] = true
 			if badName(d.name) != "" || badName(d.task) != "" || d.portIndex < 0 || d.portIndex >= max(ports, 1) || len(d.permissions) == 0 || d.permissions[0] != ytclient.Read {
 				t.Errorf("declared %+v", d)
+			}
+			if len(d.origins) > maxOrigins || slices.ContainsFunc(d.origins, func(o string) bool { return CheckOrigin(o) != nil }) {
+				t.Errorf("opened to %q", d.origins)
 			}
 		}
 		for _, p := range problems {

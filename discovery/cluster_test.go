@@ -39,7 +39,8 @@ func TestCluster(t *testing.T) {
 			"server": map[string]any{"job_count": int64(2), "port_count": int64(2), "command": "exec sleep 3600"},
 		},
 		"annotations": map[string]any{"task_proxy": map[string]any{"enabled": true, "tasks_info": map[string]any{
-			"server": map[string]any{"api": map[string]any{"protocol": "grpc", "port_index": int64(1), "permission": "manage"}},
+			"server": map[string]any{"api": map[string]any{"protocol": "grpc", "port_index": int64(1), "permission": "manage",
+				"cross_site": map[string]any{"origins": []any{"https://app.example.com"}}}},
 		}}},
 		"alias": "*sample",
 	})
@@ -83,6 +84,9 @@ func TestCluster(t *testing.T) {
 	api, port := s.Lookup(discovery.ShortID(id, "server", "api")), s.Lookup(discovery.LongID(id, "server", "port_0"))
 	if api == nil || port == nil {
 		t.Fatalf("not found in\n%s", s)
+	}
+	if !slices.Equal(api.Origins, []string{"https://app.example.com"}) || len(port.Origins) != 0 {
+		t.Errorf("api is opened to %q, the other port to %q", api.Origins, port.Origins)
 	}
 	if api.Protocol != discovery.GRPC || !slices.Equal(api.Permissions, []ytclient.Permission{ytclient.Read, ytclient.Manage}) || api.User != "root" || api.Alias != "*sample" || api.StartTime.IsZero() {
 		t.Errorf("api is %+v", api)

@@ -175,6 +175,9 @@ func (b Bases) Primary() string {
 	return b.domains[0]
 }
 
+// All are the base domains, the primary one first.
+func (b Bases) All() []string { return slices.Clone(b.domains) }
+
 // Domain is the published host name of a label: under the primary base domain.
 func (b Bases) Domain(label string) string { return Domain(label, b.Primary()) }
 

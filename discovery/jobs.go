@@ -298,8 +298,8 @@ func (t *tracked) services() []Service {
 	services := make([]Service, 0, len(t.declarations))
 	for _, d := range t.declarations {
 		s := Service{
-			OperationID: t.op.ID, Task: d.task, Name: d.name, Protocol: d.protocol, Permissions: d.permissions,
-			User: t.op.User, StartTime: t.op.StartTime, Alias: t.op.Alias,
+			OperationID: t.op.ID, Task: d.task, Name: d.name, Protocol: d.protocol, Permissions: d.permissions, Origins: d.origins,
+			User: t.op.User, StartTime: t.op.StartTime, Alias: t.op.Alias, SparkREST: d.sparkREST,
 		}
 		if !d.written.isZero() {
 			if e, ok := t.endpoint(d); ok {

@@ -39,6 +39,10 @@ type Service struct {
 	// Permissions that a caller needs on the operation, all of them. Never empty.
 	Permissions []ytclient.Permission
 
+	// Origins of other sites, scheme://host[:port] as browsers send them, whose pages may call and frame the service with
+	// their visitor's login cookie. Nil: none.
+	Origins []string
+
 	// ID is the label that the service is published under: the short ID, or LongID when the short one belongs to another
 	// living service. LongID resolves always.
 	ID, LongID string
@@ -49,6 +53,9 @@ type Service struct {
 
 	// Endpoints where the service answers now, in a stable order. Empty while no job answers yet.
 	Endpoints []Endpoint
+
+	// SparkREST: this is the REST server of a standalone Spark cluster. Its publisher says so; an annotation cannot.
+	SparkREST bool
 
 	// cursor is the round-robin position. It is shared by all snapshots that this service lives through.
 	cursor *atomic.Uint64

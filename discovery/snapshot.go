@@ -174,7 +174,7 @@ func equalServices(a, b *Service) bool {
 // equalDeclared compares everything but the labels.
 func equalDeclared(a, b *Service) bool {
 	return compareServices(a, b) == 0 && a.Protocol == b.Protocol && a.User == b.User && a.StartTime.Equal(b.StartTime) &&
-		a.Alias == b.Alias && slices.Equal(required(a), required(b)) && slices.Equal(a.Endpoints, b.Endpoints)
+		a.Alias == b.Alias && a.SparkREST == b.SparkREST && slices.Equal(required(a), required(b)) && slices.Equal(a.Origins, b.Origins) && slices.Equal(a.Endpoints, b.Endpoints)
 }
 
 // Lookup finds the service that a label names, by its ID, its LongID or its AliasLabel; nil when none does. Labels are
@@ -304,6 +304,9 @@ func line(s *Service) string {
 	text := fmt.Sprintf("%s %s %s %s %s %s %s", s.ID, s.OperationID, quote(s.Task), quote(s.Name), s.Protocol, strings.Join(permissions, "+"), where)
 	if s.AliasLabel != "" {
 		text += " " + s.AliasLabel
+	}
+	if len(s.Origins) > 0 {
+		text += " " + strings.Join(s.Origins, ",")
 	}
 	return text
 }

@@ -120,7 +120,9 @@ func TestSnapshotKeepsWhatDidNotChange(t *testing.T) {
 		"start time":  func(s *Service) { s.StartTime = start.Add(1) },
 		"alias":       func(s *Service) { s.Alias = "*x" },
 		"permissions": func(s *Service) { s.Permissions = []ytclient.Permission{ytclient.Read, ytclient.Manage} },
+		"origins":     func(s *Service) { s.Origins = []string{"https://app.example.com"} },
 		"endpoints":   func(s *Service) { s.Endpoints = nil },
+		"Spark REST":  func(s *Service) { s.SparkREST = true },
 	} {
 		changed := a
 		change(&changed)

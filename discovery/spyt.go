@@ -139,6 +139,7 @@ func (cfg SPYTConfig) declareCluster(annotations map[string]any, tasks []ytclien
 				permissions = readOnly
 			}
 			add("master", "rest", "rest", permissions)
+			services[len(services)-1].sparkREST = true
 		}
 		add("master", "ui", "webui", readOnly)
 	}

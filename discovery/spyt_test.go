@@ -533,3 +533,27 @@ func FuzzSPYTDescription(f *testing.F) {
 		}
 	})
 }
+
+// Only the publisher of standalone clusters says that a service is their REST server. An ordinary operation that calls its
+// task and service the same is none, whatever else it writes.
+func TestOnlyRealClustersHaveSparkREST(t *testing.T) {
+	t.Parallel()
+	w := spark(t)
+	w.register("one")
+	on := w.operations["one"].Annotations["task_proxy"]
+	w.operation("forged", map[string]any{"task_proxy": on, "spark_rest": true, "SparkREST": true}, "master", "history")
+	w.tasks["forged"] = w.tasks["one"]
+	w.cycle()
+	var got []string
+	for _, s := range w.d.Snapshot().Services() {
+		if s.SparkREST {
+			got = append(got, s.OperationID+" "+s.Task+"/"+s.Name)
+		}
+	}
+	if w.d.Snapshot().Lookup(LongID("forged", "master", "rest")) == nil {
+		t.Fatal("there is no forged master/rest to look at")
+	}
+	if want := []string{"one master/rest"}; !slices.Equal(got, want) {
+		t.Errorf("Spark's REST servers are %v, want %v", got, want)
+	}
+}
