@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,6 +21,10 @@ const (
 	DefaultDenyTTL     = 5 * time.Second
 	DefaultStaleLimit  = 10 * time.Minute
 	DefaultCallTimeout = 3 * time.Second
+
+	DefaultLookupsPerCaller  = 6
+	DefaultFailuresPerCaller = 30
+	DefaultCanaryPeriod      = 5 * time.Minute
 )
 
 // Cluster is what this package asks a cluster; *ytclient.Client is one. Errors wrap the sentinels of ytclient. Both
@@ -48,6 +54,16 @@ type Config struct {
 	StaleLimit time.Duration
 	// CallTimeout is the deadline of one call to the cluster. Zero means DefaultCallTimeout.
 	CallTimeout time.Duration
+	// LookupsPerCaller is how many questions to the cluster one caller may have under way: that is an address (IPv6: a
+	// /64) about new credentials, and a login about decisions and about credentials that were good before. Further ones
+	// wait for their turn, and too many are ErrTooMany. Zero means DefaultLookupsPerCaller; negative: no limit but the one for all together.
+	LookupsPerCaller int
+	// FailuresPerCaller is how many credentials of one address the cluster may refuse in a row; then one is forgiven each
+	// second, and of the new ones that come sooner a few are made to wait and the others are ErrTooMany. Should be above
+	// LookupsPerCaller. Zero means DefaultFailuresPerCaller; negative: failures are not counted.
+	FailuresPerCaller int
+	// CanaryPeriod is how often Run asks whether the cluster authenticates. Zero means DefaultCanaryPeriod.
+	CanaryPeriod time.Duration
 	// Logger gets what an operator should know. nil discards it.
 	Logger *slog.Logger
 	// Registerer gets the metrics (metrics.go). nil: they are not exported.
@@ -73,6 +89,7 @@ func (cfg Config) withDefaults() (Config, error) {
 		{"GrantTTL", &cfg.GrantTTL, DefaultGrantTTL},
 		{"DenyTTL", &cfg.DenyTTL, DefaultDenyTTL},
 		{"CallTimeout", &cfg.CallTimeout, DefaultCallTimeout},
+		{"CanaryPeriod", &cfg.CanaryPeriod, DefaultCanaryPeriod},
 	} {
 		if *d.value < 0 {
 			errs = append(errs, fmt.Errorf("field %s is %s, want a positive duration", d.name, *d.value))
@@ -82,6 +99,12 @@ func (cfg Config) withDefaults() (Config, error) {
 	}
 	if cfg.StaleLimit == 0 {
 		cfg.StaleLimit = DefaultStaleLimit
+	}
+	if cfg.LookupsPerCaller == 0 {
+		cfg.LookupsPerCaller = DefaultLookupsPerCaller
+	}
+	if cfg.FailuresPerCaller == 0 {
+		cfg.FailuresPerCaller = DefaultFailuresPerCaller
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -101,6 +124,11 @@ type Authorizer struct {
 	decisions  *book[question, struct{}]
 	crew       *crew
 	metrics    *metrics
+	log        *slog.Logger
+
+	timeout      time.Duration // of the canary's call
+	canaryPeriod time.Duration
+	open         atomic.Bool // the cluster takes any credential (canary.go)
 }
 
 // question is what a decision answers.
@@ -129,20 +157,33 @@ func New(cfg Config) (*Authorizer, error) {
 	if err != nil {
 		return nil, err
 	}
+	wait := cfg.CallTimeout + patience
+	strangers, err := newFairness(cfg.LookupsPerCaller, cfg.FailuresPerCaller, wait, identities.now, m.limits())
+	if err != nil {
+		return nil, fmt.Errorf("make the memory of addresses: %w", err)
+	}
+	// A no about an operation is nobody's attempt to be somebody else, and is remembered: it costs no more than a yes.
+	users, err := newFairness(cfg.LookupsPerCaller, 0, wait, decisions.now, m.limits())
+	if err != nil {
+		return nil, fmt.Errorf("make the memory of logins: %w", err)
+	}
 	c := newCrew()
 	return &Authorizer{
 		cluster: cfg.Cluster,
 		digests: newDigester(),
 		identities: &book[digest, string]{
-			cache: identities, crew: c, timeout: cfg.CallTimeout,
+			cache: identities, login: func(_ digest, login string) string { return login }, fair: strangers, crew: c, outage: newOutage(), timeout: cfg.CallTimeout,
 			log: cfg.Logger, name: labelIdentity, metrics: m.of(labelIdentity),
 		},
 		decisions: &book[question, struct{}]{
-			cache: decisions, crew: c, timeout: cfg.CallTimeout,
+			cache: decisions, login: func(q question, _ struct{}) string { return q.login }, fair: users, crew: c, outage: newOutage(), timeout: cfg.CallTimeout,
 			log: cfg.Logger, name: labelDecision, metrics: m.of(labelDecision),
 		},
-		crew:    c,
-		metrics: m,
+		crew:         c,
+		metrics:      m,
+		log:          cfg.Logger,
+		timeout:      cfg.CallTimeout,
+		canaryPeriod: cfg.CanaryPeriod,
 	}, nil
 }
 
@@ -157,11 +198,18 @@ func (a *Authorizer) Close() {
 type Identity struct {
 	Login  string // never empty without an error
 	Cached bool   // this request did not wait for the cluster's answer
+	Held   bool   // the cluster is away, and this is what it said earlier
+	// Expires is when somebody who still relies on the answer should ask again. That is seconds from now if the cluster
+	// is away and an earlier answer had to do.
+	Expires time.Time
 }
 
-// Authenticate returns whom the cluster knows by cr. The error wraps ErrUnauthenticated if nobody, ErrUnavailable if
-// the cluster did not say; when ctx ends first, it wraps ctx.Err().
-func (a *Authorizer) Authenticate(ctx context.Context, cr ytclient.Credentials) (Identity, error) {
+// Authenticate returns whom the cluster knows by cr. caller is the address from which cr came, as far as that is known;
+// what the cluster does not know yet is asked at its cost, and what is remembered costs nothing.
+//
+// The error wraps ErrUnauthenticated if cr is nobody's, ErrUnavailable if the cluster did not say, ErrTooMany if caller
+// asks too much, ErrAuthOff if the cluster takes anybody's; when ctx ends first, it wraps ctx.Err().
+func (a *Authorizer) Authenticate(ctx context.Context, caller netip.Addr, cr ytclient.Credentials) (Identity, error) {
 	switch cr.Kind {
 	case ytclient.OAuth, ytclient.Bearer, ytclient.Cookie:
 	default:
@@ -170,16 +218,19 @@ func (a *Authorizer) Authenticate(ctx context.Context, cr ytclient.Credentials) 
 	if cr.Secret == "" {
 		return Identity{}, fmt.Errorf("%w: the %s credential is empty", ErrUnauthenticated, cr.Kind)
 	}
+	if a.open.Load() {
+		return Identity{}, fmt.Errorf("%w: it took a random token", ErrAuthOff)
+	}
 	key := a.digests.of(cr)
 	ans, renew := a.identities.find(key)
 	if renew {
-		a.identities.renew(key, a.whoAmI(cr))
+		a.identities.renew(key, ans.value, a.whoAmI(cr))
 	}
 	if ans.outcome == missing {
-		ans = a.identities.ask(ctx, key, a.whoAmI(cr))
+		ans = a.identities.ask(ctx, addressParty(caller), key, a.whoAmI(cr))
 	}
 	a.identities.metrics.count(ans.outcome, ans.cached)
-	return Identity{Login: ans.value, Cached: ans.cached}, ans.err
+	return Identity{Login: ans.value, Cached: ans.cached, Held: ans.outcome == held, Expires: a.identities.moment(ans.expires)}, ans.err
 }
 
 // whoAmI is the question behind an identity.
@@ -194,6 +245,10 @@ func (a *Authorizer) whoAmI(cr ytclient.Credentials) func(context.Context) (stri
 			return "", fmt.Errorf("ask who the caller is: %w", err)
 		case login == "":
 			return "", fmt.Errorf("%w: the cluster answered an empty login", ErrUnauthenticated)
+		case login == openLogin:
+			if err := a.proveClosed(ctx); err != nil {
+				return "", err
+			}
 		}
 		return login, nil
 	}
@@ -201,12 +256,14 @@ func (a *Authorizer) whoAmI(cr ytclient.Credentials) func(context.Context) (stri
 
 // Decision tells how a yes came about.
 type Decision struct {
-	Cached bool // this request did not wait for the cluster's answers
+	Cached  bool      // this request did not wait for the cluster's answers
+	Held    bool      // as in Identity; true if any of the permissions is
+	Expires time.Time // as in Identity; the earliest of all permissions
 }
 
 // Authorize returns nil if the cluster grants login every one of perms on the operation. The error wraps ErrDenied or
-// ErrNoSuchOperation if it does not, ErrUnavailable if it did not say; when ctx ends first, it wraps ctx.Err(). Without
-// a login, an operation or any permission to ask for the answer is ErrDenied: nothing is granted by asking nothing.
+// ErrNoSuchOperation if it does not, ErrUnavailable if it did not say, ErrTooMany if login asks about too many operations
+// at a time; when ctx ends first, it wraps ctx.Err(). Without a login, an operation or any permission to ask for the answer is ErrDenied: nothing is granted by asking nothing.
 func (a *Authorizer) Authorize(ctx context.Context, login, operationID string, perms []ytclient.Permission) (Decision, error) {
 	switch {
 	case login == "":
@@ -216,15 +273,19 @@ func (a *Authorizer) Authorize(ctx context.Context, login, operationID string, p
 	case len(perms) == 0:
 		return Decision{}, fmt.Errorf("%w: no permission was asked for", ErrDenied)
 	}
-	d := Decision{Cached: true}
-	for _, p := range perms {
+	cached, stale, expires := true, false, time.Duration(0)
+	for i, p := range perms {
 		ans := a.decide(ctx, question{login, operationID, p})
-		d.Cached = d.Cached && ans.cached
+		cached = cached && ans.cached
+		stale = stale || ans.outcome == held
 		if ans.err != nil {
-			return d, ans.err
+			return Decision{Cached: cached}, ans.err
+		}
+		if i == 0 || ans.expires < expires {
+			expires = ans.expires
 		}
 	}
-	return d, nil
+	return Decision{Cached: cached, Held: stale, Expires: a.decisions.moment(expires)}, nil
 }
 
 func (a *Authorizer) decide(ctx context.Context, q question) answer[struct{}] {
@@ -233,10 +294,10 @@ func (a *Authorizer) decide(ctx context.Context, q question) answer[struct{}] {
 	}
 	ans, renew := a.decisions.find(q)
 	if renew {
-		a.decisions.renew(q, a.check(q))
+		a.decisions.renew(q, struct{}{}, a.check(q))
 	}
 	if ans.outcome == missing {
-		ans = a.decisions.ask(ctx, q, a.check(q))
+		ans = a.decisions.ask(ctx, party{login: q.login}, q, a.check(q))
 	}
 	a.decisions.metrics.count(ans.outcome, ans.cached)
 	return ans

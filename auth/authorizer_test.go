@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"runtime"
 	"strings"
 	"testing"
@@ -48,7 +49,7 @@ func TestAuthenticateAnswers(t *testing.T) {
 			c := &cluster{whoAmI: func(context.Context, ytclient.Credentials) (string, error) { return tc.login, tc.fail }}
 			a := newAuthorizer(t, Config{Cluster: c})
 			for range 2 {
-				got, err := a.Authenticate(t.Context(), tc.creds)
+				got, err := a.Authenticate(t.Context(), nowhere, tc.creds)
 				if !errors.Is(err, tc.want) || (err == nil) != (got.Login != "") {
 					t.Errorf("got %+v, %v, want error %v", got, err, tc.want)
 				}
@@ -131,7 +132,7 @@ func TestIdentitiesDoNotMix(t *testing.T) {
 	}
 	for range 2 {
 		for _, cr := range all {
-			got, err := a.Authenticate(t.Context(), cr)
+			got, err := a.Authenticate(t.Context(), nowhere, cr)
 			if want := fmt.Sprintf("%s/%s/%s", cr.Kind, cr.CookieName, cr.Secret); err != nil || got.Login != want {
 				t.Errorf("got %q, %v, want %q", got.Login, err, want)
 			}
@@ -184,21 +185,22 @@ func TestFloodOfFailures(t *testing.T) {
 		},
 	}
 	a := newAuthorizer(t, Config{Cluster: c, Capacity: capacity})
-	if _, err := a.Authenticate(t.Context(), token("good")); err != nil {
+	if _, err := a.Authenticate(t.Context(), nowhere, token("good")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := a.Authorize(t.Context(), "alice", operation, read); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 20 * capacity {
-		if _, err := a.Authenticate(t.Context(), token(fmt.Sprint("random", i))); !errors.Is(err, ErrUnauthenticated) {
+		from := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}) // too many from one place would not be asked about
+		if _, err := a.Authenticate(t.Context(), from, token(fmt.Sprint("random", i))); !errors.Is(err, ErrUnauthenticated) {
 			t.Fatal(err)
 		}
 		if _, err := a.Authorize(t.Context(), "bob", fmt.Sprintf("%x-0-3e8-0", i), read); !errors.Is(err, ErrDenied) {
 			t.Fatal(err)
 		}
 	}
-	if got, err := a.Authenticate(t.Context(), token("good")); err != nil || !got.Cached {
+	if got, err := a.Authenticate(t.Context(), nowhere, token("good")); err != nil || !got.Cached {
 		t.Errorf("identity: got %+v, %v, want it remembered", got, err)
 	}
 	if got, err := a.Authorize(t.Context(), "alice", operation, read); err != nil || !got.Cached {
@@ -228,7 +230,7 @@ func TestCrashOfACall(t *testing.T) {
 			}}
 			a := newAuthorizer(t, Config{Cluster: c, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			for range 2 {
-				if got, err := a.Authenticate(t.Context(), token("s3cr3t")); !errors.Is(err, ErrUnavailable) || got.Login != "" {
+				if got, err := a.Authenticate(t.Context(), nowhere, token("s3cr3t")); !errors.Is(err, ErrUnavailable) || got.Login != "" {
 					t.Errorf("got %+v, %v, want %v", got, err, ErrUnavailable)
 				}
 			}
@@ -268,7 +270,7 @@ func TestMetrics(t *testing.T) {
 		},
 	}, Registerer: registry})
 	for range 3 {
-		_, _ = a.Authenticate(t.Context(), token("t"))
+		_, _ = a.Authenticate(t.Context(), nowhere, token("t"))
 		_, _ = a.Authorize(t.Context(), "alice", operation, read)
 		_, _ = a.Authorize(t.Context(), "bob", operation, read)
 	}
@@ -286,6 +288,9 @@ func TestMetrics(t *testing.T) {
 		"yt_task_proxy_auth_cache_waiting_requests{decision}":          0,
 		"yt_task_proxy_auth_stale_grants_total{}":                      0,
 		"yt_task_proxy_auth_refreshes_total{renewed}":                  0,
+		"yt_task_proxy_auth_limited_total{lookups}":                    0,
+		"yt_task_proxy_auth_limited_total{failures}":                   0,
+		"yt_task_proxy_auth_limited_total{busy}":                       0,
 	} {
 		if v, ok := got[name]; !ok || v != want {
 			t.Errorf("%s is %v (there: %t), want %v", name, v, ok, want)

@@ -45,9 +45,10 @@ const (
 // answer is an outcome with what belongs to it.
 type answer[V any] struct {
 	outcome outcome
-	value   V     // of granted and held
-	err     error // of refused and undecided
-	cached  bool  // nobody waited for the cluster
+	value   V             // of granted and held
+	err     error         // of refused and undecided
+	cached  bool          // nobody waited for the cluster
+	expires time.Duration // of granted and held: until when it counts, from the cache's start
 }
 
 // grant is a remembered yes. Moments are distances from the cache's start, on the monotonic clock. All but the last two
@@ -106,6 +107,14 @@ func newCache[K comparable, V any](capacity int, life lifetimes) (*cache[K, V], 
 
 func (c *cache[K, V]) now() time.Duration { return time.Since(c.start) }
 
+// moment is what now returns, as a time. Zero stays zero.
+func (c *cache[K, V]) moment(d time.Duration) time.Time {
+	if d == 0 {
+		return time.Time{}
+	}
+	return c.start.Add(d)
+}
+
 // shard picks by a seeded hash, so that nobody can aim all their keys at one part.
 func (c *cache[K, V]) shard(key K) *shard[K, V] {
 	if len(c.shards) == 1 {
@@ -125,10 +134,10 @@ func (c *cache[K, V]) find(key K) (a answer[V], renew bool) {
 func (sh *shard[K, V]) look(key K, now time.Duration) (answer[V], *grant[V]) {
 	if g, ok := sh.grants.Get(key); ok {
 		if now < g.expires {
-			return answer[V]{outcome: granted, value: g.value, cached: true}, g
+			return answer[V]{outcome: granted, value: g.value, cached: true, expires: g.expires}, g
 		}
-		if now < time.Duration(g.held.Load()) {
-			return answer[V]{outcome: held, value: g.value, cached: true}, g
+		if until := time.Duration(g.held.Load()); now < until {
+			return answer[V]{outcome: held, value: g.value, cached: true, expires: until}, g
 		}
 	}
 	if r, ok := sh.refusals.Get(key); ok && now < r.expires {
@@ -143,9 +152,9 @@ func (g *grant[V]) claim(now time.Duration) bool {
 	return now-time.Duration(last) >= attemptPause && g.tried.CompareAndSwap(last, int64(now))
 }
 
-// grant remembers a yes. Age counts from the question, not from the answer: what changed in between is not missed for
-// longer than was promised.
-func (c *cache[K, V]) grant(key K, value V, asked time.Duration) {
+// grant remembers a yes and returns it. Age counts from the question, not from the answer: what changed in between is not
+// missed for longer than was promised.
+func (c *cache[K, V]) grant(key K, value V, asked time.Duration) answer[V] {
 	g := &grant[V]{value: value, asked: asked, expires: asked + c.life.grant}
 	// Somewhere between the last tenth and the last twentieth, so that entries made together do not come back together.
 	g.renewAt = g.expires - c.life.grant/20 - rand.N(c.life.grant/20+1)
@@ -153,6 +162,7 @@ func (c *cache[K, V]) grant(key K, value V, asked time.Duration) {
 	sh := c.shard(key)
 	sh.grants.Add(key, g)
 	sh.refusals.Remove(key)
+	return answer[V]{outcome: granted, value: value, expires: g.expires}
 }
 
 // refuse remembers a no, and forgets the yes before it.
@@ -164,19 +174,47 @@ func (c *cache[K, V]) refuse(key K, err error, asked time.Duration) {
 
 // fail notes that the cluster did not decide. If it could not be reached at all, an earlier yes is held, and returned;
 // any other failure ends a hold.
-func (c *cache[K, V]) fail(key K, unreachable bool) (value V, ok bool) {
+func (c *cache[K, V]) fail(key K, unreachable bool) (answer[V], bool) {
 	g, ok := c.shard(key).grants.Peek(key)
 	if !ok {
-		return value, false
+		return answer[V]{}, false
 	}
-	now, limit := c.now(), g.asked+c.life.stale
+	now := c.now()
 	g.tried.Store(int64(now))
-	if !unreachable || now >= limit {
+	until := c.holdable(g, now)
+	if !unreachable || until == 0 {
 		g.held.Store(0)
-		return value, false
+		return answer[V]{}, false
 	}
-	g.held.Store(int64(min(now+holdFor, limit)))
-	return g.value, true
+	g.held.Store(int64(until))
+	return answer[V]{outcome: held, value: g.value, expires: until}, true
+}
+
+// stale returns the earlier yes that counts if the cluster turns out to be away.
+func (c *cache[K, V]) stale(key K) (answer[V], bool) {
+	g, ok := c.shard(key).grants.Peek(key)
+	if !ok {
+		return answer[V]{}, false
+	}
+	until := c.holdable(g, c.now())
+	return answer[V]{outcome: held, value: g.value, expires: until}, until != 0
+}
+
+// holdable is until when g may be held from now on; zero: not at all.
+func (c *cache[K, V]) holdable(g *grant[V], now time.Duration) time.Duration {
+	limit := g.asked + c.life.stale
+	if now >= limit {
+		return 0
+	}
+	return min(now+holdFor, limit)
+}
+
+// forget drops everything.
+func (c *cache[K, V]) forget() {
+	for _, sh := range c.shards {
+		sh.grants.Purge()
+		sh.refusals.Purge()
+	}
 }
 
 // sizes returns how many answers of yes and of no are remembered, expired ones included.

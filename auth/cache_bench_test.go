@@ -18,7 +18,7 @@ func BenchmarkHit(b *testing.B) {
 	creds := token("ytct-0123456789abcdef0123456789abcdef")
 	a := newAuthorizer(b, Config{Cluster: &cluster{}, Registerer: prometheus.NewRegistry()})
 	hit := func(b *testing.B) {
-		who, err := a.Authenticate(b.Context(), creds)
+		who, err := a.Authenticate(b.Context(), nowhere, creds)
 		if err != nil {
 			b.Error(err)
 		}
@@ -30,7 +30,7 @@ func BenchmarkHit(b *testing.B) {
 	b.Run("authenticate", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			_, _ = a.Authenticate(b.Context(), creds)
+			_, _ = a.Authenticate(b.Context(), nowhere, creds)
 		}
 	})
 	b.Run("authorize", func(b *testing.B) {
@@ -74,7 +74,7 @@ func BenchmarkUsers(b *testing.B) {
 				zipf := rand.NewZipf(random, 1.1, 8, uint64(users-1))
 				n := 0
 				for ; pb.Next(); n++ {
-					who, err := a.Authenticate(b.Context(), creds[zipf.Uint64()])
+					who, err := a.Authenticate(b.Context(), nowhere, creds[zipf.Uint64()])
 					if err == nil {
 						_, err = a.Authorize(b.Context(), who.Login, "1-2-3e803e8-4", read)
 					}

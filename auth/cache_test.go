@@ -61,7 +61,7 @@ var askers = []asker{
 	{
 		"identity",
 		func(ctx context.Context, a *Authorizer) (bool, error) {
-			who, err := a.Authenticate(ctx, token("t"))
+			who, err := a.Authenticate(ctx, nowhere, token("t"))
 			if err == nil && who.Login != "alice" {
 				err = fmt.Errorf("login %q", who.Login)
 			}
@@ -391,6 +391,73 @@ func TestRefreshFindsANo(t *testing.T) {
 	})
 }
 
+// TestRevocationIsSeenWithinTheTTL takes rights away at every second of an answer's life, from callers who use it all the
+// time, now and then, and hardly ever. Nobody has them for longer than a yes lasts, whatever was renewed in between.
+func TestRevocationIsSeenWithinTheTTL(t *testing.T) {
+	t.Parallel()
+	each(t, Config{}, func(p *play) {
+		p.takes = 100 * time.Millisecond
+		for _, pace := range []time.Duration{200 * time.Millisecond, 7 * time.Second, 50 * time.Second} {
+			for after := range 120 {
+				synctest.Wait()
+				p.err = nil
+				for {
+					if _, err := p.q.ask(p.t.Context(), p.a); err == nil {
+						break
+					}
+					time.Sleep(time.Second)
+				}
+				start := time.Now()
+				var revoked time.Time
+				for {
+					if at := start.Add(time.Duration(after) * time.Second); revoked.IsZero() && !time.Now().Before(at) {
+						synctest.Wait()
+						p.err, revoked = errNo, time.Now()
+					}
+					_, err := p.q.ask(p.t.Context(), p.a)
+					if err != nil {
+						break
+					}
+					if lasts := time.Since(revoked); !revoked.IsZero() && lasts > DefaultGrantTTL {
+						p.t.Fatalf("used every %s, it was still granted %s after it had been taken away", pace, lasts)
+					}
+					time.Sleep(pace)
+				}
+			}
+		}
+	})
+}
+
+// TestLeastRecentlyUsedGoes fills a cache of one shard: what was used last stays.
+func TestLeastRecentlyUsedGoes(t *testing.T) {
+	t.Parallel()
+	const capacity = 8
+	c := &cluster{whoAmI: func(_ context.Context, cr ytclient.Credentials) (string, error) { return cr.Secret, nil }}
+	a := newAuthorizer(t, Config{Cluster: c, Capacity: capacity})
+	ask := func(secret string) bool {
+		t.Helper()
+		who, err := a.Authenticate(t.Context(), nowhere, token(secret))
+		if err != nil || who.Login != secret {
+			t.Fatalf("got %q, %v, want %q", who.Login, err, secret)
+		}
+		return who.Cached
+	}
+	ask("used")
+	ask("unused")
+	for i := range 3 * capacity {
+		ask(fmt.Sprint(i))
+		if !ask("used") {
+			t.Fatalf("what is in use was dropped after %d others", i)
+		}
+	}
+	if ask("unused") {
+		t.Error("what was not used is still there")
+	}
+	if grants, _ := a.identities.sizes(); grants != capacity {
+		t.Errorf("%d are remembered, want %d", grants, capacity)
+	}
+}
+
 // TestRefreshFails leaves the yes as it was, tries again after a pause, and never makes it live longer.
 func TestRefreshFails(t *testing.T) {
 	t.Parallel()
@@ -452,7 +519,7 @@ func TestRefreshesAreBounded(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if got := len(a.crew.slots); got != 0 {
+		if got := refreshesOf(a, ""); got != 0 {
 			t.Errorf("%d places still taken", got)
 		}
 	})

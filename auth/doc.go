@@ -9,14 +9,17 @@
 //     Config.StaleLimit while the cluster cannot be asked;
 //   - an answer of no takes the place of a remembered yes at once, and errors are not remembered;
 //   - one question is asked once however many requests wait for it, and no lock is held while it is asked;
+//   - who asks too much, or fails too often, waits behind nobody but himself; what is answered from memory waits for
+//     nothing, and has no part in any limit;
+//   - a cluster that takes credentials that nobody has is found out (Authorizer.Run), and lets nobody in;
 //   - credentials are not kept: memory holds a keyed digest of them, and no log, metric or error holds anything.
 //
 // It leaves to others: which service a request is for and which permissions that needs (proxy), what leaves with the
-// upstream request (proxy), how much one caller may ask (proxy), and how the cluster is asked (ytclient).
+// upstream request (proxy), from which address a caller comes (proxy), and how the cluster is asked (ytclient).
 //
 //	presented, err := auth.FromRequest(r, "YTCypressCookie")
 //	…
-//	who, err := authorizer.Authenticate(r.Context(), presented.Credentials)
+//	who, err := authorizer.Authenticate(r.Context(), callerAddr, presented.Credentials)
 //	…
 //	_, err = authorizer.Authorize(r.Context(), who.Login, service.OperationID, service.Permissions)
 package auth

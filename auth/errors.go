@@ -18,6 +18,11 @@ var (
 	ErrDenied = errors.New("permission denied")
 	// ErrNoSuchOperation: the cluster says that there is no such operation.
 	ErrNoSuchOperation = errors.New("no such operation")
+	// ErrTooMany: the caller asks for more than a fair share of the cluster, or the cluster refused too many of its
+	// credentials. Nobody was asked; the same request may pass a second later.
+	ErrTooMany = errors.New("too many attempts")
+	// ErrAuthOff: the cluster takes credentials that nobody has, so it does not tell anybody from anybody.
+	ErrAuthOff = errors.New("the cluster has no authentication")
 	// ErrUnavailable: the cluster did not decide, and no earlier yes is young enough to count. As a rule it also wraps
 	// ytclient's error, which says why.
 	ErrUnavailable = errors.New("the cluster did not decide")

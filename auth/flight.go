@@ -6,19 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
-	"sync"
 	"sync/atomic"
 	"time"
-
-	"taskproxy/ytclient"
 )
 
-const (
-	// maxRefreshes bounds the calls in the background of all caches together. A use that finds no place asks at the next.
-	maxRefreshes = 16
-	// warnPeriod is the least time between two log lines about one outage.
-	warnPeriod = 10 * time.Second
-)
+// warnPeriod is the least time between two log lines about one outage.
+const warnPeriod = 10 * time.Second
 
 var (
 	errClosed   = errors.New("the authorizer is closed")
@@ -27,52 +20,19 @@ var (
 
 // flight is one call under way. Its answer may be read once done is closed.
 type flight[V any] struct {
+	began  time.Duration
 	done   chan struct{}
 	answer answer[V]
-}
-
-// crew owns the goroutines that ask the cluster. They run on its context rather than on a request's: the request that
-// was first may be cancelled while others wait for the same answer.
-type crew struct {
-	ctx    context.Context
-	cancel context.CancelFunc
-	slots  chan struct{} // places for calls in the background
-
-	mu     sync.Mutex // closed and the group's counter must change together
-	closed bool
-	group  sync.WaitGroup
-}
-
-func newCrew() *crew {
-	ctx, cancel := context.WithCancel(context.Background())
-	return &crew{ctx: ctx, cancel: cancel, slots: make(chan struct{}, maxRefreshes)}
-}
-
-// run starts f, unless the crew is closed.
-func (c *crew) run(f func()) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return false
-	}
-	c.group.Go(f)
-	return true
-}
-
-// close cancels what is under way and waits for its end.
-func (c *crew) close() {
-	c.mu.Lock()
-	c.closed = true
-	c.mu.Unlock()
-	c.cancel()
-	c.group.Wait()
 }
 
 // book is a cache with the calls that fill it. call asks the cluster; an error of it that wraps ErrUnauthenticated,
 // ErrDenied or ErrNoSuchOperation is the cluster's no, any other means that it did not decide.
 type book[K comparable, V any] struct {
 	*cache[K, V]
+	login   func(K, V) string // whom a yes is about
+	fair    *fairness
 	crew    *crew
+	outage  *outage
 	timeout time.Duration // of one call
 	log     *slog.Logger
 	name    string // label of metrics and logs
@@ -80,24 +40,58 @@ type book[K comparable, V any] struct {
 	warned  atomic.Int64
 }
 
-// ask waits for the answer of the cluster: that of a call under way for this key, or of a new one. When ctx ends, it
-// stops waiting; the call goes on for the others, and for the cache.
-func (b *book[K, V]) ask(ctx context.Context, key K, call func(context.Context) (V, error)) answer[V] {
+// ask waits for the answer of the cluster: that of a call under way for this key, or of a new one, at the cost of p or,
+// if there was a yes before, of whom that is about. When ctx ends, it stops waiting; the call goes on for the others, and
+// for the cache.
+func (b *book[K, V]) ask(ctx context.Context, p party, key K, call func(context.Context) (V, error)) answer[V] {
 	if ctx.Err() != nil {
 		return b.left(ctx)
 	}
-	f, a := b.join(key, call)
+	f, a := b.join(p, key, call)
 	if f == nil {
 		return a
 	}
 	b.metrics.waiting.Inc()
 	defer b.metrics.waiting.Dec()
+	if _, ok := b.stale(key); ok {
+		return b.waitOrHold(ctx, key, f)
+	}
+	return b.wait(ctx, f)
+}
+
+func (b *book[K, V]) wait(ctx context.Context, f *flight[V]) answer[V] {
 	select {
 	case <-f.done:
 		return f.answer
 	case <-ctx.Done():
 		return b.left(ctx)
 	}
+}
+
+// waitOrHold is wait for somebody who has an earlier yes: it is given once patience is over and the cluster is known to be
+// away. The call goes on.
+func (b *book[K, V]) waitOrHold(ctx context.Context, key K, f *flight[V]) answer[V] {
+	rest := time.NewTimer(f.began + patience - b.now())
+	defer rest.Stop()
+	select {
+	case <-f.done:
+		return f.answer
+	case <-ctx.Done():
+		return b.left(ctx)
+	case <-rest.C:
+	}
+	select {
+	case <-f.done:
+		return f.answer
+	case <-ctx.Done():
+		return b.left(ctx)
+	case <-b.outage.start():
+	}
+	// Once more, since the call may have brought a no in the meantime: then there is nothing to hold.
+	if a, ok := b.stale(key); ok {
+		return a
+	}
+	return b.wait(ctx, f)
 }
 
 // left is the answer for somebody who does not wait any longer. That is no fault of the cluster's, so nothing but the
@@ -110,8 +104,8 @@ func (b *book[K, V]) left(ctx context.Context) answer[V] {
 	return answer[V]{outcome: undecided, err: err}
 }
 
-// join returns the flight for key, or an answer that makes one needless.
-func (b *book[K, V]) join(key K, call func(context.Context) (V, error)) (*flight[V], answer[V]) {
+// join returns the flight for key, or an answer that makes one needless. Only who starts one pays for it.
+func (b *book[K, V]) join(p party, key K, call func(context.Context) (V, error)) (*flight[V], answer[V]) {
 	sh := b.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -120,26 +114,45 @@ func (b *book[K, V]) join(key K, call func(context.Context) (V, error)) (*flight
 	}
 	// A flight may have landed between the caller's look and our lock. It remembers its answer before it leaves the
 	// map, so this second look cannot miss it.
-	if a, _ := sh.look(key, b.now()); a.outcome != missing {
+	a, _ := sh.look(key, b.now())
+	if a.outcome != missing {
 		return nil, a
 	}
-	f := b.launch(sh, key, call, func(outcome) {})
+	g, known := sh.grants.Peek(key)
+	if known {
+		p = party{login: b.login(key, g.value)}
+	}
+	v, err := b.fair.enter(p, known)
+	if err != nil {
+		return nil, b.notAsked(key, err)
+	}
+	f := b.launch(sh, key, func(f *flight[V]) {
+		b.fly(sh, key, f, func() (V, time.Duration, error) {
+			if err := b.fair.board(b.crew.ctx, v); err != nil {
+				var none V
+				return none, 0, err
+			}
+			asked := b.now() // the wait for a place is none of the answer's age
+			value, err := b.guarded(call)
+			return value, asked, err
+		}, func(o outcome) { b.fair.leave(v, o == refused) })
+	})
 	if f == nil {
+		b.fair.leave(v, false)
 		return nil, answer[V]{outcome: undecided, err: fmt.Errorf("%w: %w", ErrUnavailable, errClosed)}
 	}
 	return f, answer[V]{}
 }
 
 // renew asks in the background, if there is a place and nobody asks already.
-func (b *book[K, V]) renew(key K, call func(context.Context) (V, error)) {
-	select {
-	case b.crew.slots <- struct{}{}:
-	default:
+func (b *book[K, V]) renew(key K, value V, call func(context.Context) (V, error)) {
+	login := b.login(key, value)
+	if !b.crew.reserve(login) {
 		b.metrics.skipped.Inc()
 		return
 	}
 	landed := func(o outcome) {
-		<-b.crew.slots
+		b.crew.release(login)
 		switch o {
 		case granted:
 			b.metrics.renewed.Inc()
@@ -152,15 +165,25 @@ func (b *book[K, V]) renew(key K, call func(context.Context) (V, error)) {
 	sh := b.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.flights[key] != nil || b.launch(sh, key, call, landed) == nil {
-		<-b.crew.slots
+	if sh.flights[key] == nil {
+		f := b.launch(sh, key, func(f *flight[V]) {
+			b.fly(sh, key, f, func() (V, time.Duration, error) {
+				asked := b.now()
+				value, err := b.guarded(call)
+				return value, asked, err
+			}, landed)
+		})
+		if f != nil {
+			return
+		}
 	}
+	b.crew.release(login)
 }
 
 // launch starts a flight, or returns nil if the crew is closed. The shard's lock is held by the caller.
-func (b *book[K, V]) launch(sh *shard[K, V], key K, call func(context.Context) (V, error), landed func(outcome)) *flight[V] {
-	f := &flight[V]{done: make(chan struct{})}
-	if !b.crew.run(func() { b.fly(sh, key, f, call, landed) }) {
+func (b *book[K, V]) launch(sh *shard[K, V], key K, fly func(*flight[V])) *flight[V] {
+	f := &flight[V]{began: b.now(), done: make(chan struct{})}
+	if !b.crew.run(func() { fly(f) }) {
 		return nil
 	}
 	sh.flights[key] = f
@@ -169,9 +192,9 @@ func (b *book[K, V]) launch(sh *shard[K, V], key K, call func(context.Context) (
 
 // fly makes the call, remembers what came of it, and lets go of everybody who waits, in that order and also if the call
 // panics or ends its goroutine.
-func (b *book[K, V]) fly(sh *shard[K, V], key K, f *flight[V], call func(context.Context) (V, error), landed func(outcome)) {
-	asked := b.now()
+func (b *book[K, V]) fly(sh *shard[K, V], key K, f *flight[V], call func() (value V, asked time.Duration, err error), landed func(outcome)) {
 	var value V
+	var asked time.Duration
 	err := errPanicked
 	defer func() {
 		f.answer = b.settle(key, value, err, asked)
@@ -181,7 +204,7 @@ func (b *book[K, V]) fly(sh *shard[K, V], key K, f *flight[V], call func(context
 		landed(f.answer.outcome)
 		close(f.done)
 	}()
-	value, err = b.guarded(call)
+	value, asked, err = call()
 }
 
 // guarded makes the call with its deadline. A panic becomes an error: it must not take the process with it, nor leave
@@ -203,27 +226,37 @@ func (b *book[K, V]) guarded(call func(context.Context) (V, error)) (value V, er
 // settle remembers what the cluster answered and returns it. If the cluster could not be reached, an earlier yes may
 // take the answer's place.
 func (b *book[K, V]) settle(key K, value V, err error, asked time.Duration) answer[V] {
+	if errors.Is(err, errNotAsked) {
+		return b.notAsked(key, err)
+	}
+	unreachable := isUnreachable(err)
+	b.outage.note(unreachable)
 	switch {
 	case err == nil:
-		b.grant(key, value, asked)
-		return answer[V]{outcome: granted, value: value}
+		return b.grant(key, value, asked)
 	case errors.Is(err, ErrUnauthenticated), errors.Is(err, ErrDenied), errors.Is(err, ErrNoSuchOperation):
 		b.refuse(key, err, asked)
 		return answer[V]{outcome: refused, err: err}
 	}
-	if value, ok := b.fail(key, isUnreachable(err)); ok {
+	if a, ok := b.fail(key, unreachable); ok {
 		b.warn(err)
-		return answer[V]{outcome: held, value: value}
+		return a
 	}
-	return answer[V]{outcome: undecided, err: fmt.Errorf("%w: %w", ErrUnavailable, err)}
+	if !errors.Is(err, ErrAuthOff) {
+		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return answer[V]{outcome: undecided, err: err}
 }
 
-// isUnreachable reports whether err says that the cluster could not be asked, which is when an earlier yes counts. A
-// cluster that limits our robot is there and must be asked again; otherwise whoever makes it busy makes revocations wait.
-// One that gives an answer which is none (an empty one, say) is there as well, and has not said yes.
-func isUnreachable(err error) bool {
-	return (errors.Is(err, ytclient.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)) &&
-		!errors.Is(err, ytclient.ErrOverloaded) && !errors.Is(err, ytclient.ErrOddAnswer)
+// notAsked is the answer when the question found no place. That says nothing about the cluster, so what is known of it
+// from other calls decides whether an earlier yes counts.
+func (b *book[K, V]) notAsked(key K, err error) answer[V] {
+	if b.outage.isAway() {
+		if a, ok := b.stale(key); ok {
+			return a
+		}
+	}
+	return answer[V]{outcome: undecided, err: err}
 }
 
 // warn says once in a while that the cluster is away; each request tells about itself in the access log.

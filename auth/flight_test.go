@@ -16,7 +16,7 @@ func TestOneCallForAll(t *testing.T) {
 	each(t, Config{}, func(p *play) {
 		p.takes = time.Second
 		var group sync.WaitGroup
-		for range 100 {
+		for range 1000 {
 			group.Go(func() {
 				if cached, err := p.q.ask(p.t.Context(), p.a); cached || err != nil {
 					p.t.Errorf("cached %t, error %v", cached, err)
@@ -38,7 +38,7 @@ func TestLateForAFlight(t *testing.T) {
 	a := newAuthorizer(t, Config{Cluster: c})
 	q := question{"alice", operation, ytclient.Read}
 	for range 2 {
-		if got := a.decisions.ask(t.Context(), q, a.check(q)); got.outcome != granted {
+		if got := a.decisions.ask(t.Context(), party{login: "alice"}, q, a.check(q)); got.outcome != granted {
 			t.Errorf("outcome %d, error %v", got.outcome, got.err)
 		}
 	}
@@ -129,7 +129,7 @@ func TestCloseWaits(t *testing.T) {
 			time.Sleep(time.Second)
 			return "", errAway
 		}}})
-		go func() { _, _ = a.Authenticate(t.Context(), token("t")) }()
+		go func() { _, _ = a.Authenticate(t.Context(), nowhere, token("t")) }()
 		synctest.Wait()
 		start := time.Now()
 		a.Close()
@@ -151,11 +151,11 @@ func TestSlowCallsDoNotHoldOthersUp(t *testing.T) {
 		}}
 		a := newAuthorizer(t, Config{Cluster: c, Capacity: 1}) // one shard
 		var group sync.WaitGroup
-		group.Go(func() { _, _ = a.Authenticate(t.Context(), token("slow")) })
+		group.Go(func() { _, _ = a.Authenticate(t.Context(), nowhere, token("slow")) })
 		synctest.Wait()
 		start := time.Now()
 		for range 2 {
-			if _, err := a.Authenticate(t.Context(), token("fast")); err != nil {
+			if _, err := a.Authenticate(t.Context(), nowhere, token("fast")); err != nil {
 				t.Error(err)
 			}
 		}
@@ -176,7 +176,7 @@ func TestClose(t *testing.T) {
 		p.want(nil, true, 2) // a refresh is under way
 		var group sync.WaitGroup
 		group.Go(func() {
-			if _, err := p.a.Authenticate(p.t.Context(), token("other")); !errors.Is(err, ErrUnavailable) {
+			if _, err := p.a.Authenticate(p.t.Context(), nowhere, token("other")); !errors.Is(err, ErrUnavailable) {
 				p.t.Errorf("error %v, want %v", err, ErrUnavailable)
 			}
 		})
@@ -204,7 +204,7 @@ func TestManyAtOnce(t *testing.T) {
 	for g := range 8 {
 		group.Go(func() {
 			for i := range 500 {
-				if _, err := a.Authenticate(t.Context(), token(string(rune('a'+(g+i)%16)))); err != nil {
+				if _, err := a.Authenticate(t.Context(), nowhere, token(string(rune('a'+(g+i)%16)))); err != nil {
 					t.Error(err)
 				}
 				if _, err := a.Authorize(t.Context(), "alice", operation, read); err != nil {

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"net/netip"
 	"sync/atomic"
 	"testing"
 
@@ -9,6 +10,9 @@ import (
 
 	"taskproxy/ytclient"
 )
+
+// nowhere is the address of callers for whom it makes no difference.
+var nowhere netip.Addr
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 

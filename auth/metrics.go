@@ -24,6 +24,7 @@ type metrics struct {
 	waiting   *prometheus.GaugeVec
 	stale     prometheus.Counter
 	refreshes *prometheus.CounterVec
+	limited   *prometheus.CounterVec
 }
 
 // newMetrics makes the collectors and registers them. Each of the functions returns how many answers of yes and of no a
@@ -56,6 +57,10 @@ func newMetrics(r prometheus.Registerer, identities, decisions func() (grants, r
 			Name: "yt_task_proxy_auth_refreshes_total",
 			Help: "Total number of attempts to renew an answer in the background, by what came of them.",
 		}, []string{"result"}),
+		limited: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "yt_task_proxy_auth_limited_total",
+			Help: "Total number of look-ups for which the cluster was not asked: one caller had too many under way or refused, or all together had.",
+		}, []string{"limit"}),
 	}
 	entries := func(label string, count func() int) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -65,7 +70,7 @@ func newMetrics(r prometheus.Registerer, identities, decisions func() (grants, r
 		}, func() float64 { return float64(count()) })
 	}
 	return m, m.register(
-		m.hits, m.misses, m.inflight, m.waiting, m.stale, m.refreshes,
+		m.hits, m.misses, m.inflight, m.waiting, m.stale, m.refreshes, m.limited,
 		entries(labelIdentity, func() int { n, _ := identities(); return n }),
 		entries(labelDecision, func() int { n, _ := decisions(); return n }),
 		entries(labelFailures, func() int {
@@ -132,5 +137,16 @@ func (m *cacheMetrics) count(o outcome, cached bool) {
 		m.failureHits.Inc()
 	default:
 		m.hits.Inc()
+	}
+}
+
+// limitMetrics count, by the limit that was met.
+type limitMetrics struct{ lookups, failures, busy prometheus.Counter }
+
+func (m *metrics) limits() limitMetrics {
+	return limitMetrics{
+		lookups:  m.limited.WithLabelValues("lookups"),
+		failures: m.limited.WithLabelValues("failures"),
+		busy:     m.limited.WithLabelValues("busy"),
 	}
 }

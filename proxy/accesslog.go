@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -12,6 +14,7 @@ import (
 
 	"taskproxy/auth"
 	"taskproxy/discovery"
+	"taskproxy/ytclient"
 )
 
 // exchange is one request on its way: what was decided about it, and what the access log will say. The request's own
@@ -23,16 +26,22 @@ type exchange struct {
 	start time.Time
 	grpc  bool // the caller speaks gRPC
 
-	login      string
-	source     auth.Source
-	cached     bool // no call to the cluster was needed
-	authorized bool
-	service    *discovery.Service
-	shared     bool // reached through the proxy's own host
-	confides   bool // an admin trusts the job with credentials
+	login       string
+	source      auth.Source
+	credentials ytclient.Credentials // asked with again while the stream lasts; print redacted
+	expires     time.Time            // when the yeses are to be asked for again; zero: nobody said
+	held        bool                 // one of them is what the cluster said before it went away
+	cached      bool                 // no call to the cluster was needed
+	authorized  bool
+	peer        bool // passes without a login, because of where it comes from
+	service     *discovery.Service
+	shared      bool   // reached through the proxy's own host
+	cors        string // the origin whose page may read the answer; empty: none that we would name
+	confides    bool   // an admin trusts the job with credentials
 
 	cancel    context.CancelCauseFunc // ends the stream for a reason; set once the request is being forwarded
-	idle      idleTimer
+	watch     watch
+	messages  messages           // the body of a gRPC answer
 	endpoint  discovery.Endpoint // the last one that was tried
 	attempts  int
 	websocket bool      // a handshake that may become a tunnel
@@ -133,6 +142,7 @@ func (p *Proxy) accessLog(x *exchange, took time.Duration) {
 	}
 	add("request_id", x.id)
 	add("user", x.login)
+	add("source", x.authSource())
 	add("method", x.in.Method)
 	add("host", x.in.Host)
 	add("path", x.in.URL.EscapedPath())
@@ -153,8 +163,7 @@ func (p *Proxy) accessLog(x *exchange, took time.Duration) {
 		add("reason", x.failure.reason)
 	}
 	if x.err != nil {
-		// Its text may repeat words of the caller or the job.
-		add("err", x.err.Error())
+		add("err", x.errText())
 	}
 	attrs = append(attrs,
 		slog.Bool("cached", x.cached),
@@ -162,6 +171,16 @@ func (p *Proxy) accessLog(x *exchange, took time.Duration) {
 		slog.Int64("bytes_out", x.bytesOut.Load()),
 		slog.Float64("duration_ms", float64(took.Microseconds())/1000))
 	p.cfg.AccessLog.LogAttrs(x.in.Context(), slog.LevelInfo, "request", attrs...)
+}
+
+// errText is what the log says about an error. It may repeat words of the caller or the job, so it must be quoted and cut. A
+// job that was given credentials could have written those: nothing of its making is repeated, only what the network said.
+func (x *exchange) errText() string {
+	var network *net.OpError
+	if x.confides && !errors.As(x.err, &network) {
+		return "not shown: the job has the caller's credentials and may have written it"
+	}
+	return x.err.Error()
 }
 
 // plain is s when it is short, printable ASCII without quotes or backslashes, and otherwise s cut and quoted: no line break,

@@ -218,10 +218,13 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if n > 0 {
 		b.x.bytesIn.Add(int64(n))
-		b.x.idle.touch()
+		b.x.watch.touch()
 	}
 	if err == io.EOF {
 		b.x.bodyEnded.Store(true)
+	} else if err != nil {
+		// The caller's failure and no endpoint's. What err says may repeat what the caller wrote, a credential perhaps.
+		b.x.cancel(causeBadBody)
 	}
 	if err == io.EOF && b.out.Trailer != nil {
 		for name, values := range b.x.in.Trailer {

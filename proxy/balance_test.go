@@ -207,7 +207,7 @@ func TestBrokenInTheMiddle(t *testing.T) {
 
 func TestIdleTimeout(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *Config) { c.IdleTimeout = 100 * time.Millisecond })
+	w := newWorld(t, func(c *Config) { c.IdleTimeout = 300 * time.Millisecond })
 	silent := w.publish(discovery.Service{}, serve(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	w.get(host(silent), "/").check(t, 504, "idle_timeout")
 
@@ -216,7 +216,7 @@ func TestIdleTimeout(t *testing.T) {
 		for range 10 {
 			fmt.Fprint(rw, "x")
 			_ = http.NewResponseController(rw).Flush()
-			time.Sleep(25 * time.Millisecond)
+			time.Sleep(40 * time.Millisecond)
 		}
 		<-r.Context().Done()
 	}))

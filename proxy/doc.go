@@ -10,6 +10,7 @@
 //   - A request sees one snapshot, from its beginning to its end.
 //   - Nothing that identifies the caller to the cluster reaches a job (rewrite.go), and nothing that a job says can act on
 //     the cluster's cookie, on a sibling, or in the proxy's name (response.go).
+//   - What a browser's login cookie authorizes was not asked for by a stranger's page (browser.go).
 //   - No byte of a request is sent twice unless it is idempotent and has no body (balance.go).
 //   - Every answer of its own comes from one table, cause to status, gRPC code and reason (errors.go).
 //

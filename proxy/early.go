@@ -9,16 +9,19 @@ import (
 // find resolves the request's naming in the snapshot in use. When that has no such service, it may have been started a
 // moment ago: an identified caller waits a little for the next snapshot, once, and what that says counts. The request sees
 // this one snapshot from then on.
-func (p *Proxy) find(x *exchange, name *naming) (*discovery.Service, error) {
-	service, err := name.resolve(p.cfg.Table.Load())
+func (p *Proxy) find(x *exchange, name *naming) (*discovery.Service, *discovery.Snapshot, error) {
+	snapshot := p.cfg.Table.Load()
+	service, err := name.resolve(snapshot)
 	if c, _ := known(err); c != causeNoService || x.login == "" || p.cfg.AwaitService == nil {
-		return service, err
+		return service, snapshot, err
 	}
 	sought := name.sought()
 	if sought == "" || !p.cfg.AwaitService(x.in.Context(), x.login, sought) {
-		return nil, err
+		return nil, nil, err
 	}
-	return name.resolve(p.cfg.Table.Load())
+	snapshot = p.cfg.Table.Load()
+	service, err = name.resolve(snapshot)
+	return service, snapshot, err
 }
 
 // sought is what the request names, in one form for all ways to name it; empty when no service is ever called so.

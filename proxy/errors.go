@@ -12,13 +12,14 @@ import (
 
 // gRPC status codes that we answer with (google.golang.org/grpc/codes; the numbers are the wire format).
 const (
-	grpcInvalidArgument  = 3
-	grpcDeadlineExceeded = 4
-	grpcNotFound         = 5
-	grpcPermissionDenied = 7
-	grpcInternal         = 13
-	grpcUnavailable      = 14
-	grpcUnauthenticated  = 16
+	grpcInvalidArgument   = 3
+	grpcDeadlineExceeded  = 4
+	grpcNotFound          = 5
+	grpcPermissionDenied  = 7
+	grpcResourceExhausted = 8
+	grpcInternal          = 13
+	grpcUnavailable       = 14
+	grpcUnauthenticated   = 16
 )
 
 // statusClientGone is what logs and metrics say of a caller that left before an answer; it is never sent (nginx's number).
@@ -39,6 +40,7 @@ var (
 	causeBadTarget      = &cause{"bad_request_target", 400, grpcInvalidArgument, "the request target is not one that the proxy forwards"}
 	causeBadHost        = &cause{"bad_host", 400, grpcInvalidArgument, "the request does not say one host that it is for"}
 	causeBadUpgrade     = &cause{"bad_upgrade", 400, grpcInvalidArgument, "a WebSocket handshake is a GET without a body"}
+	causeBadBody        = &cause{"bad_request_body", 400, grpcInvalidArgument, "the request's body ended early, or not in the form that it has to have"}
 	causeNoCredentials  = &cause{"no_credentials", 401, grpcUnauthenticated, "credentials are needed: a token in the Authorization header (OAuth or Bearer), or the cluster's login cookie"}
 	causeAmbiguous      = &cause{"ambiguous_cookie", 401, grpcUnauthenticated, "the login cookie is there with two different values: delete one of them"}
 	causeBadCredentials = &cause{"malformed_credentials", 401, grpcUnauthenticated, "the credentials are malformed: want one \"OAuth <token>\", one \"Bearer <token>\", or the login cookie"}
@@ -47,15 +49,20 @@ var (
 	causeConflict       = &cause{"ambiguous_service", 400, grpcInvalidArgument, "the host and the routing headers do not all name the same service"}
 	causeNoService      = &cause{"no_such_service", 404, grpcNotFound, "there is no such service; it may have ended"}
 	causeMisdirected    = &cause{"misdirected", 421, grpcNotFound, "this host is not served here"}
+	causeCrossSite      = &cause{"cross_site", 403, grpcPermissionDenied, "a page of another site asked for this, and the browser added your login by itself: open the service's own address, send a token, or have the service's author name the site under cross_site in the annotation"}
 	causeDenied         = &cause{"access_denied", 403, grpcPermissionDenied, "you have no permission for the operation behind this service"}
 	causeNoOperation    = &cause{"no_such_operation", 404, grpcNotFound, "the operation behind this service does not exist any more"}
 	causeNoCluster      = &cause{"cluster_unavailable", 503, grpcUnavailable, "the cluster cannot be asked for your permissions right now"}
+	causeTooMany        = &cause{"too_many_attempts", 429, grpcResourceExhausted, "too many requests from your address or login have to be checked with the cluster: try again in a moment"}
+	causeAuthOff        = &cause{"cluster_auth_off", 503, grpcUnavailable, "the cluster has no authentication at the moment, so nobody can be identified"}
 	causeNoEndpoint     = &cause{"no_endpoints", 503, grpcUnavailable, "no job answers for this service yet"}
 	causeConnect        = &cause{"connect_failed", 502, grpcUnavailable, "the job does not accept connections"}
 	causeConnectTimeout = &cause{"connect_timeout", 504, grpcDeadlineExceeded, "the job did not accept a connection in time"}
 	causeBroken         = &cause{"upstream_broken", 502, grpcUnavailable, "the job broke the connection or did not speak its protocol"}
 	causeBadAnswer      = &cause{"bad_answer", 502, grpcUnavailable, "the job's answer is none that can be passed on"}
 	causeIdle           = &cause{"idle_timeout", 504, grpcDeadlineExceeded, "the job took too long"}
+	causeRevoked        = &cause{"access_revoked", 403, grpcPermissionDenied, "the permission for this service was taken back"}
+	causeEnded          = &cause{"operation_ended", 503, grpcUnavailable, "the operation behind this service has ended"}
 	causeClosing        = &cause{"shutting_down", 503, grpcUnavailable, "the proxy is shutting down"}
 	causeGone           = &cause{"client_gone", statusClientGone, grpcUnavailable, "the client left"}
 	causeInternal       = &cause{"internal", 500, grpcInternal, "the proxy failed; the log has more under this request id"}
@@ -72,6 +79,8 @@ var causeOf = []struct {
 	{auth.ErrUnauthenticated, causeRefused},
 	{auth.ErrDenied, causeDenied},
 	{auth.ErrNoSuchOperation, causeNoOperation},
+	{auth.ErrTooMany, causeTooMany},
+	{auth.ErrAuthOff, causeAuthOff},
 	{auth.ErrUnavailable, causeNoCluster},
 }
 
@@ -147,10 +156,11 @@ func (p *Proxy) answer(x *exchange, err error) {
 	clear(h)
 	h.Set("X-Yt-Taskproxy-Error", c.reason)
 	h.Set("Cache-Control", "no-store")
+	x.allowOrigin(h)
 	switch c.status {
 	case http.StatusUnauthorized:
 		h.Set("Www-Authenticate", `OAuth realm="task proxy", Bearer realm="task proxy"`)
-	case http.StatusServiceUnavailable:
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
 		h.Set("Retry-After", retryAfter)
 	}
 	if x.grpc {

@@ -49,8 +49,8 @@ func (p *Proxy) forward(x *exchange) error {
 	ctx, cancel := context.WithCancelCause(context.WithValue(x.in.Context(), exchangeKey{}, x))
 	defer cancel(nil)
 	x.cancel = cancel
-	x.idle.start(p.cfg.IdleTimeout, x.expire)
-	defer x.idle.stop()
+	p.watch(ctx, x)
+	defer p.unwatch(x)
 	if x.in.ProtoMajor == 1 {
 		// An answer of our own on this connection may have left one behind (writeBody).
 		_ = http.NewResponseController(x.w.ResponseWriter).SetWriteDeadline(time.Time{})
@@ -139,7 +139,7 @@ func prepareUpgrade(x *exchange) error {
 // receive cleans a job's answer before ReverseProxy copies it.
 func (p *Proxy) receive(res *http.Response) error {
 	x := exchangeOf(res.Request.Context())
-	x.idle.touch()
+	x.watch.touch()
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		return &Error{cause: causeBadAnswer, Err: errUnaskedUpgrade}
 	}
@@ -149,10 +149,8 @@ func (p *Proxy) receive(res *http.Response) error {
 	}
 	p.rules.cleanAnswer(res.Header, x)
 	p.rules.cleanTrailerNames(res.Trailer, x) // finish has the values
-	if x.shared {
-		res.Header["Cache-Control"] = []string{"no-store"}
-		res.Header.Add("Vary", HeaderID)
-	}
+	x.watchMessages(res)
+	p.rules.protect(res.StatusCode, res.Header, x)
 	return nil
 }
 
@@ -160,6 +158,10 @@ func (p *Proxy) receive(res *http.Response) error {
 // the handler returns; the headers themselves left with the status.
 func (p *Proxy) finish(x *exchange) {
 	h := x.w.Header()
+	if x.messages.ended != nil {
+		endGRPC(x)
+		return
+	}
 	if x.grpc {
 		x.grpcStatus = grpcStatusLabel(grpcStatusOf(h))
 	}

@@ -19,6 +19,12 @@ func isGRPC(h http.Header) bool {
 	return rest == "" || strings.ContainsRune("+-; ", rune(rest[0]))
 }
 
+// isGRPCWeb reports gRPC-Web, which has its trailers in the body.
+func isGRPCWeb(h http.Header) bool {
+	_, ok := cutPrefixFold(h.Get("Content-Type"), "application/grpc-web")
+	return ok
+}
+
 // answerGRPC writes a "Trailers-Only" answer: status and message in the one block of headers that ends the stream (PROTOCOL-HTTP2,
 // section Responses). HTTP's own status is 200 as long as the other side speaks gRPC at all.
 func answerGRPC(x *exchange, c *cause, public string) {

@@ -71,6 +71,8 @@ func (m *metrics) record(x *exchange, took time.Duration) {
 		m.errors.WithLabelValues(x.failure.reason).Inc()
 	}
 	switch {
+	case x.peer:
+		m.authOK.WithLabelValues("peer").Inc()
 	case x.authorized:
 		m.authOK.WithLabelValues("authorized").Inc()
 	case x.failure == nil:

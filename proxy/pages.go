@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // retryAfter is what a 503 asks for, in seconds: a discovery cycle is about that long.
@@ -61,9 +60,11 @@ func (p *Proxy) answerHTTP(x *exchange, c *cause, public string) {
 		page := errorPage{Status: c.status, Title: http.StatusText(c.status), Message: public, Reason: c.reason, RequestID: x.id}
 		switch c.status {
 		case http.StatusUnauthorized:
-			page.LoginURL = p.cfg.LoginURL
-		case http.StatusServiceUnavailable:
-			page.Retry = retryAfter
+			page.LoginURL = p.loginURL(x.in)
+		case http.StatusServiceUnavailable, http.StatusTooManyRequests:
+			if x.in.Method == http.MethodGet { // a page that is loaded again is loaded by a GET
+				page.Retry = retryAfter
+			}
 		}
 		p.writePage(x, c.status, "error.html", page)
 	case mannerJSON:
@@ -110,10 +111,7 @@ func (x *exchange) writeBody(status int, contentType string, body []byte) {
 	h.Set("Content-Type", contentType)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	h.Set("X-Content-Type-Options", "nosniff")
-	if x.in.ProtoMajor == 1 {
-		// Callers of whom nobody knows anything may pipeline requests and never read; HTTP/2 has limits of its own.
-		_ = http.NewResponseController(x.w.ResponseWriter).SetWriteDeadline(time.Now().Add(ownAnswerTime))
-	}
+	x.limitAnswer()
 	x.w.WriteHeader(status)
 	if x.in.Method != http.MethodHead {
 		_, _ = x.w.Write(body) // the caller may have left; the log says so

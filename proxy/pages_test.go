@@ -5,7 +5,10 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -80,7 +83,12 @@ func checkPage(t *testing.T, a answer) {
 			t.Errorf("policy %q lacks %q", policy, part)
 		}
 	}
-	if strings.Contains(a.body, "<script") || !strings.Contains(a.body, `<html lang="en">`) || a.Header.Get("X-Content-Type-Options") != "nosniff" {
+	for _, part := range []string{`<html lang="en">`, "<title>", "<main>", "<h1>", `<meta name="viewport"`} {
+		if !strings.Contains(a.body, part) {
+			t.Errorf("no %s in %s", part, a.body)
+		}
+	}
+	if strings.Contains(a.body, "<script") || a.Header.Get("X-Content-Type-Options") != "nosniff" {
 		t.Errorf("page: %v %s", a.Header, a.body)
 	}
 }
@@ -98,17 +106,97 @@ func TestAnswersRepeatNothingDangerous(t *testing.T) {
 	}
 }
 
+// allCauses are the causes that are ever answered; TestCauses sees to it that none is missing.
+var allCauses = []*cause{
+	causeBadTarget, causeBadHost, causeBadUpgrade, causeBadBody, causeNoCredentials, causeAmbiguous, causeBadCredentials, causeRefused, causeBadRouting,
+	causeConflict, causeNoService, causeMisdirected, causeCrossSite, causeDenied, causeNoOperation, causeNoCluster, causeTooMany, causeAuthOff,
+	causeNoEndpoint, causeConnect, causeConnectTimeout, causeBroken, causeBadAnswer, causeIdle, causeRevoked, causeEnded, causeClosing, causeInternal,
+}
+
 // Every cause can be answered, and no two share a reason.
 func TestCauses(t *testing.T) {
 	t.Parallel()
-	seen := map[string]bool{}
-	for _, c := range []*cause{causeBadTarget, causeBadHost, causeBadUpgrade, causeNoCredentials, causeAmbiguous, causeBadCredentials, causeRefused,
-		causeBadRouting, causeConflict, causeNoService, causeMisdirected, causeDenied, causeNoOperation, causeNoCluster, causeNoEndpoint, causeConnect,
-		causeConnectTimeout, causeBroken, causeBadAnswer, causeIdle, causeClosing, causeInternal} {
-		want := map[int]int{400: 3, 401: 16, 403: 7, 404: 5, 421: 5, 500: 13, 502: 14, 503: 14, 504: 4}
+	source, err := os.ReadFile("errors.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{causeGone.reason: true} // never sent
+	for _, c := range allCauses {
+		want := map[int]int{400: 3, 401: 16, 403: 7, 404: 5, 421: 5, 429: 8, 500: 13, 502: 14, 503: 14, 504: 4}
 		if seen[c.reason] || http.StatusText(c.status) == "" || want[c.status] != c.grpc || c.public == "" {
 			t.Errorf("%+v", c)
 		}
 		seen[c.reason] = true
+	}
+	for _, m := range regexp.MustCompile(`= &cause\{"(\w+)"`).FindAllSubmatch(source, -1) {
+		if !seen[string(m[1])] {
+			t.Errorf("cause %s is not in allCauses", m[1])
+		}
+	}
+}
+
+// Whatever the cause and whoever asks: one status, one reason, the request's id, and nothing that is kept.
+func TestEveryCauseInEveryManner(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *Config) { c.LoginURL = "https://cluster.test/login" })
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		i, _ := strconv.Atoi(r.URL.Path[1:])
+		x := w.proxy.begin(rw, r)
+		rw.Header().Set("Set-Cookie", "left=over") // of an answer that did not happen
+		w.proxy.answer(x, allCauses[i])
+	}))
+	defer server.Close()
+	for i, c := range allCauses {
+		for _, manner := range []struct{ contentType, header string }{
+			{"application/grpc", "Content-Type: application/grpc"},
+			{"text/html; charset=utf-8", "Accept: text/html"},
+			{"application/json", "Accept: application/json"},
+			{"text/plain; charset=utf-8", "Accept: */*"},
+		} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/"+strconv.Itoa(i), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			name, value, _ := strings.Cut(manner.header, ": ")
+			r.Header.Set(name, value)
+			r.Header.Set("X-Request-Id", "id-1")
+			a := w.do(r)
+			h := a.Header
+			want := c.status
+			text := a.body
+			if manner.contentType == "application/grpc" {
+				want, text = 200, h.Get("Grpc-Message")
+				if h.Get("Grpc-Status") != strconv.Itoa(c.grpc) || a.body != "" {
+					t.Errorf("%s: grpc-status %q, body %q", c.reason, h.Get("Grpc-Status"), a.body)
+				}
+			}
+			a.check(t, want, c.reason)
+			if h.Get("Content-Type") != manner.contentType || h.Get("X-Request-Id") != "id-1" || h.Get("Cache-Control") != "no-store" || h["Set-Cookie"] != nil || !strings.Contains(text, "id-1") {
+				t.Errorf("%s, %s: header %v, text %q", c.reason, manner.contentType, h, text)
+			}
+			if (h.Get("Www-Authenticate") != "") != (c.status == 401) || (h.Get("Retry-After") != "") != (c.status == 503 || c.status == 429) {
+				t.Errorf("%s, %s: header %v", c.reason, manner.contentType, h)
+			}
+			if manner.contentType[:9] == "text/html" {
+				checkPage(t, a)
+				if strings.Contains(a.body, `href="https://cluster.test/login"`) != (c.status == 401) || strings.Contains(a.body, `http-equiv="refresh"`) != (h.Get("Retry-After") != "") {
+					t.Errorf("page of %s: %s", c.reason, a.body)
+				}
+			}
+		}
+	}
+}
+
+// A page is loaded again by a GET, so what was none is not tried again by itself.
+func TestOnlyAGETIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.publish(discovery.Service{})
+	for method, want := range map[string]bool{"GET": true, "POST": false, "DELETE": false} {
+		a := w.do(w.request(method, host(s), "/", nil, "Accept: text/html"))
+		a.check(t, 503, "no_endpoints")
+		if got := strings.Contains(a.body, `http-equiv="refresh"`); got != want {
+			t.Errorf("%s: tries again %t, want %t", method, got, want)
+		}
 	}
 }

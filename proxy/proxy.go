@@ -24,13 +24,14 @@ import (
 const (
 	DefaultConnectTimeout = 2 * time.Second
 	DefaultIdleTimeout    = time.Hour
+	DefaultDrainTimeout   = 30 * time.Second
 )
 
 // Authorizer says who is calling and what they may have; *auth.Authorizer is one. Its errors are auth's sentinels: of
-// Authenticate ErrUnauthenticated and ErrUnavailable, of Authorize ErrDenied, ErrNoSuchOperation and ErrUnavailable. Safe
-// for concurrent use.
+// Authenticate ErrUnauthenticated, ErrUnavailable, ErrTooMany and ErrAuthOff, of Authorize ErrDenied, ErrNoSuchOperation,
+// ErrUnavailable and ErrTooMany. caller is whose turn it is when the cluster has to be asked. Safe for concurrent use.
 type Authorizer interface {
-	Authenticate(ctx context.Context, credentials ytclient.Credentials) (auth.Identity, error)
+	Authenticate(ctx context.Context, caller netip.Addr, credentials ytclient.Credentials) (auth.Identity, error)
 	Authorize(ctx context.Context, login, operationID string, permissions []ytclient.Permission) (auth.Decision, error)
 }
 
@@ -52,13 +53,27 @@ type Config struct {
 	// IdleTimeout ends a stream on which no byte moved in either direction for this long. Zero: DefaultIdleTimeout;
 	// negative: never.
 	IdleTimeout time.Duration
+	// DrainTimeout is how long at most a stream outlives its service: within this time after an operation, or one of its
+	// services, has left the table its streams are ended, unless it comes back. Zero: DefaultDrainTimeout.
+	DrainTimeout time.Duration
+	// StaleLimit is how long a stream goes on after its last yes while the cluster does not say whether the caller may still
+	// have it. Zero: auth.DefaultStaleLimit; negative: not at all.
+	StaleLimit time.Duration
 
 	// TrustedProxies are the peers whose X-Forwarded-* headers are kept and extended. Everybody else's are replaced.
 	TrustedProxies []netip.Prefix
+	// SparkRESTPeers are the hosts, by the addresses of their TCP connections, whose requests without credentials may reach the
+	// REST servers of standalone Spark clusters: SPYT's client sends none. Whoever gets in runs code as the cluster's owner.
+	// Nil: none.
+	SparkRESTPeers []netip.Prefix
 	// PublicScheme is what jobs read in X-Forwarded-Proto: "http" or "https". Empty: that of the connection.
 	PublicScheme string
-	// LoginURL is where a browser's 401 page links to: http or https, absolute. Empty: no link.
+	// LoginURL is where a browser's 401 page links to: http or https, absolute. "{url}" in it stands for the address to come
+	// back to, percent-encoded. Empty: no link.
 	LoginURL string
+	// FrameAncestors are origins (https://cluster.example.com) whose pages may frame every service. Empty: a service is framed
+	// by its own pages, and by origins that its annotation names.
+	FrameAncestors []string
 	// ForwardCredentialsTo names users, and operation aliases with their "*", whose services an admin trusts with callers'
 	// credentials. An alias belongs to whoever starts an operation with it first; a user is the safer choice.
 	ForwardCredentialsTo []string
@@ -86,7 +101,7 @@ type Proxy struct {
 	rules    rules
 	balancer *balancer
 	engine   *httputil.ReverseProxy
-	tunnels  tunnels
+	streams  streams
 	metrics  *metrics
 	log      *slog.Logger
 }
@@ -101,6 +116,12 @@ func New(cfg Config) (*Proxy, error) {
 	}
 	if cfg.IdleTimeout == 0 {
 		cfg.IdleTimeout = DefaultIdleTimeout
+	}
+	if cfg.DrainTimeout == 0 {
+		cfg.DrainTimeout = DefaultDrainTimeout
+	}
+	if cfg.StaleLimit == 0 {
+		cfg.StaleLimit = auth.DefaultStaleLimit
 	}
 	p := &Proxy{cfg: cfg, rules: newRules(cfg), log: cfg.Logger}
 	if p.log == nil {
@@ -131,6 +152,9 @@ func (c *Config) check() error {
 	if c.ConnectTimeout < 0 {
 		errs = append(errs, fmt.Errorf("field ConnectTimeout is %s: want a positive duration", c.ConnectTimeout))
 	}
+	if c.DrainTimeout < 0 {
+		errs = append(errs, fmt.Errorf("field DrainTimeout is %s: want a positive duration", c.DrainTimeout))
+	}
 	switch c.PublicScheme {
 	case "", "http", "https":
 	default:
@@ -139,6 +163,11 @@ func (c *Config) check() error {
 	if c.LoginURL != "" {
 		if u, err := url.Parse(c.LoginURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 			errs = append(errs, fmt.Errorf("field LoginURL is %s: want an absolute http or https URL", quoted(c.LoginURL)))
+		}
+	}
+	for _, origin := range c.FrameAncestors {
+		if err := discovery.CheckOrigin(origin); err != nil {
+			errs = append(errs, fmt.Errorf("field FrameAncestors has %s, which %w: want an origin such as https://cluster.example.com", quoted(origin), err))
 		}
 	}
 	for _, name := range c.ForwardCredentialsTo {
@@ -168,7 +197,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 const (
 	// lingerTime is how long the rest of a request that was answered early may take.
 	lingerTime = 5 * time.Second
-	// lastWordTime is how long writing our answer may take when the idle timeout has ended an exchange.
+	// lastWordTime is how long writing our answer may take, or a status or a close frame, when we have ended an exchange.
 	lastWordTime = time.Second
 	// ownAnswerTime is how long a caller may take to read an answer of ours.
 	ownAnswerTime = 30 * time.Second
@@ -185,14 +214,24 @@ func (p *Proxy) walk(x *exchange) error {
 	if name.home() && !x.grpc {
 		return p.home(x)
 	}
-	if err := p.identify(x); err != nil {
+	err := p.identify(x)
+	if (errors.Is(err, auth.ErrNoCredentials) || p.cfg.AuthDisabled) && p.preflight(x, &name) {
+		return nil
+	}
+	if errors.Is(err, auth.ErrNoCredentials) && p.fromSparkPeer(x, &name) {
+		return p.forward(x)
+	}
+	if err != nil {
 		return err
 	}
-	service, err := p.find(x, &name)
+	service, snapshot, err := p.find(x, &name)
 	if err != nil {
 		return err
 	}
 	x.service, x.shared = service, name.shared()
+	if err := p.checkSite(x, snapshot); err != nil {
+		return err
+	}
 	if err := p.authorize(x); err != nil {
 		return err
 	}
@@ -217,6 +256,8 @@ func refuse(r *http.Request) error {
 		return fail(causeBadTarget, "the request target is not a path: it must begin with a slash")
 	case r.URL.Host != "" && r.URL.Host != r.Host:
 		return fail(causeBadHost, "the request target and the Host header name different hosts")
+	case !httpguts.ValidHostHeader(r.Host): // HTTP/2 does not look; a transport would map such a host to another name, or drop it
+		return fail(causeBadHost, "the host has bytes that no host name has")
 	case r.Host == "" && !routed(r.Header):
 		return fail(causeBadHost, "the request has no host: send a Host header or %s", HeaderID)
 	}
@@ -238,7 +279,8 @@ func (p *Proxy) identify(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	identity, err := p.cfg.Authorizer.Authenticate(x.in.Context(), presented.Credentials)
+	x.credentials = presented.Credentials
+	identity, err := p.whoIs(x.in.Context(), x)
 	if err != nil {
 		return fmt.Errorf("authenticate: %w", err)
 	}
@@ -246,6 +288,7 @@ func (p *Proxy) identify(x *exchange) error {
 		return &Error{cause: causeRefused, Err: fmt.Errorf("the cluster named the caller %s, which is no login", quoted(identity.Login))}
 	}
 	x.login, x.source, x.cached = identity.Login, presented.Source, identity.Cached
+	x.expires, x.held = identity.Expires, identity.Held
 	return nil
 }
 
@@ -254,18 +297,36 @@ func (p *Proxy) authorize(x *exchange) error {
 	if p.cfg.AuthDisabled {
 		return nil
 	}
-	decision, err := p.cfg.Authorizer.Authorize(x.in.Context(), x.login, x.service.OperationID, x.service.Permissions)
+	decision, err := p.mayHave(x.in.Context(), x, x.service)
 	if err != nil {
 		return fmt.Errorf("authorize: %w", err)
 	}
 	x.cached = x.cached && decision.Cached
+	x.expires, x.held = earliest(x.expires, decision.Expires), x.held || decision.Held
 	x.authorized = true
 	return nil
 }
 
-// Close closes idle connections to jobs and ends the tunnels; later upgrades are refused. Requests that are under way go
-// on: ending them is the server's business. It may be called more than once.
+// whoIs asks whose credentials the exchange came with; mayHave asks whether that login may have s. A request asks both when
+// it comes, and again when it lasts (recheck).
+func (p *Proxy) whoIs(ctx context.Context, x *exchange) (auth.Identity, error) {
+	return p.cfg.Authorizer.Authenticate(ctx, p.rules.callerAddr(x.in), x.credentials)
+}
+
+func (p *Proxy) mayHave(ctx context.Context, x *exchange, s *discovery.Service) (auth.Decision, error) {
+	return p.cfg.Authorizer.Authorize(ctx, x.login, s.OperationID, s.Permissions)
+}
+
+// Drain is for the beginning of a shutdown: it ends the tunnels, which would go on for as long as their two sides like, with
+// a close frame that says so, and refuses upgrades from now on. It returns when they have ended or ctx has. It may be
+// called more than once.
+func (p *Proxy) Drain(ctx context.Context) { p.streams.end(ctx, false) }
+
+// Close ends the tunnels and all other streams that have lasted for a while, waits a moment for their last words, and closes
+// idle connections to jobs. Requests that have just begun are the server's to end. It may be called more than once.
 func (p *Proxy) Close() {
-	p.tunnels.close()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*lastWordTime)
+	defer cancel()
+	p.streams.end(ctx, true)
 	p.balancer.closeIdle()
 }

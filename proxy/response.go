@@ -42,6 +42,12 @@ func (ru *rules) cleanValues(name string, values []string, x *exchange) []string
 	switch name {
 	case "X-Request-Id", "Alt-Svc", "Clear-Site-Data":
 		return nil
+	case "X-Accel-Redirect", "X-Sendfile":
+		return nil // orders to a proxy in front, which trusts us
+	case "Service-Worker-Allowed", "Report-To", "Reporting-Endpoints", "Nel":
+		if x.shared {
+			return nil // they would act on every service's answers there; NEL on all hosts below a base domain
+		}
 	case "Set-Cookie":
 		if x.shared {
 			return nil // services share this origin and must not share cookies
@@ -50,6 +56,9 @@ func (ru *rules) cleanValues(name string, values []string, x *exchange) []string
 	case "Www-Authenticate", "Proxy-Authenticate":
 		return edit(values, cleanChallenge)
 	case "Strict-Transport-Security":
+		if x.shared {
+			return nil
+		}
 		return edit(values, cleanHSTS)
 	case "Location":
 		return edit(values, func(v string) (string, bool) { return ru.relativeLocation(v, x.in.Host), true })

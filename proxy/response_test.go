@@ -24,11 +24,12 @@ func TestWhatAJobMayNotSay(t *testing.T) {
 	const (
 		forbidden = "X-Yt-Taskproxy-Error: forged\r\nX-Yt-Taskproxy-User: root\r\nAlt-Svc: h2=\"evil.test:443\"\r\nClear-Site-Data: \"*\"\r\n" +
 			"Set-Cookie: YTCypressCookie=evil; Path=/\r\nSet-Cookie: ytcypresscookie=evil\r\nSet-Cookie: =YTCypressCookie=evil\r\nSet-Cookie: evil\r\n" +
-			"X-Request-Id: evil\r\n"
+			"X-Request-Id: evil\r\nX-Accel-Redirect: /evil\r\nX-Sendfile: /evil\r\n" +
+			"Www-Authenticate: Negotiate evil\r\nStrict-Transport-Security: includeSubDomains\r\n"
 		allowed = "Set-Cookie: a=1; Domain=.proxy.test; Path=/\r\nX-Fine: yes\r\n"
 	)
 	w := newWorld(t)
-	s := w.publish(discovery.Service{}, rawAnswer(t, "HTTP/1.1 103 Early Hints\r\nLink: </x>; rel=preload\r\n"+forbidden+"\r\n"+
+	s := w.publish(discovery.Service{}, rawAnswer(t, "HTTP/1.1 103 Early Hints\r\nLink: </x>; rel=preload\r\n"+forbidden+allowed+"\r\n"+
 		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\nTrailer: X-Sum, Alt-Svc\r\n"+forbidden+allowed+"\r\n"+
 		"2\r\nok\r\n0\r\nX-Sum: 42\r\n"+forbidden+allowed+"\r\n"))
 
@@ -39,8 +40,11 @@ func TestWhatAJobMayNotSay(t *testing.T) {
 	}))
 	a := w.do(r)
 	for part, h := range map[string]http.Header{"1xx": early, "header": a.Header, "trailer": a.Trailer} {
+		if got := h["Set-Cookie"]; !slices.Equal(got, []string{"a=1; Path=/"}) {
+			t.Errorf("%s: cookies %q", part, got)
+		}
 		for name, values := range h {
-			if strings.HasPrefix(name, "X-Yt-") || name == "Alt-Svc" || name == "Clear-Site-Data" || strings.Contains(strings.Join(values, " "), "evil") {
+			if strings.HasPrefix(name, "X-Yt-") || slices.Contains([]string{"Alt-Svc", "Clear-Site-Data", "Strict-Transport-Security", "Www-Authenticate"}, name) || strings.Contains(strings.Join(values, " "), "evil") {
 				t.Errorf("%s: %s %q came through", part, name, values)
 			}
 		}
@@ -48,14 +52,34 @@ func TestWhatAJobMayNotSay(t *testing.T) {
 	if early.Get("Link") == "" {
 		t.Errorf("the 103 lost its Link: %v", early)
 	}
-	if got := a.Header["Set-Cookie"]; !slices.Equal(got, []string{"a=1; Path=/"}) {
-		t.Errorf("cookies %q", got)
-	}
 	if got := a.Header["X-Request-Id"]; !slices.Equal(got, []string{"mine"}) {
 		t.Errorf("request id %q", got)
 	}
 	if a.Trailer.Get("X-Sum") != "42" || a.Trailer.Get("X-Fine") != "yes" {
 		t.Errorf("trailers %v", a.Trailer)
+	}
+}
+
+// On a host that services share, a job speaks for none of what belongs to the host.
+func TestWhatAJobMayNotSayOfASharedHost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.publish(discovery.Service{}, serve(t, func(rw http.ResponseWriter, _ *http.Request) {
+		for _, name := range []string{"Set-Cookie", "Service-Worker-Allowed", "Report-To", "Reporting-Endpoints", "Nel", "Strict-Transport-Security", "X-Fine"} {
+			rw.Header().Set(name, "a=1")
+		}
+	}))
+	for h, want := range map[string]int{host(s): 7, base: 1, "127.0.0.1": 1} {
+		a := w.get(h, "/", "X-Yt-Taskproxy-Id: "+s.ID)
+		n := 0
+		for _, values := range a.Header {
+			if slices.Equal(values, []string{"a=1"}) {
+				n++
+			}
+		}
+		if n != want || a.Header.Get("X-Fine") == "" {
+			t.Errorf("%s: %d headers came through, want %d: %v", h, n, want, a.Header)
+		}
 	}
 }
 

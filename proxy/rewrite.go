@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/net/http/httpguts"
 
@@ -25,10 +26,15 @@ type rules struct {
 	// Users, and operation aliases without their "*", whose jobs may see credentials; nil: none. They are two sets: an alias
 	// is its operation's author's to choose, and must not pass for a user.
 	trustedUsers, trustedAliases map[string]bool
+
+	framed         bool   // an admin lets other origins frame every service
+	frameAncestors string // a policy of one directive
 }
 
 func newRules(cfg Config) rules {
 	ru := rules{bases: cfg.Bases, cookie: cfg.AuthCookieName, trusted: cfg.TrustedProxies, scheme: cfg.PublicScheme}
+	ru.framed = len(cfg.FrameAncestors) > 0
+	ru.frameAncestors = strings.Join(append([]string{"frame-ancestors 'self'"}, cfg.FrameAncestors...), " ")
 	if len(cfg.ForwardCredentialsTo) > 0 {
 		ru.trustedUsers, ru.trustedAliases = make(map[string]bool), make(map[string]bool)
 	}
@@ -126,19 +132,17 @@ func replace(h http.Header, name string, values []string) {
 	h[name] = values
 }
 
-// isClusterScheme reports an Authorization value that means something to the cluster or to the network around it. The
-// scheme ends where its letters end, as for auth.FromRequest: "OAuth", a tab and a token is still a token.
+// isClusterScheme reports an Authorization value that means something to the cluster or to the network around it, in every
+// spelling that a reader of headers could take for that: "OAuth" and a tab, no space at all, in quotes, or behind another
+// scheme's value in a list. A scheme that merely begins so ("OAuth2") goes with them.
 func isClusterScheme(v string, keepBearer bool) bool {
-	v = trimSpace(v)
-	end := strings.IndexFunc(v, func(r rune) bool { return !httpguts.IsTokenRune(r) })
-	if end < 0 {
-		end = len(v)
-	}
-	switch scheme := v[:end]; {
-	case strings.EqualFold(scheme, "OAuth"), strings.EqualFold(scheme, "Negotiate"), strings.EqualFold(scheme, "NTLM"):
-		return true
-	case strings.EqualFold(scheme, "Bearer"):
-		return !keepBearer
+	for part := range strings.SplitSeq(v, ",") {
+		part = strings.TrimLeftFunc(part, func(r rune) bool { return r >= utf8.RuneSelf || !isAlnum(byte(r)) })
+		for _, scheme := range [...]string{"OAuth", "Bearer", "Negotiate", "NTLM"} {
+			if _, ok := cutPrefixFold(part, scheme); ok && (scheme != "Bearer" || !keepBearer) {
+				return true
+			}
+		}
 	}
 	return false
 }
@@ -211,13 +215,7 @@ func isForbidden(c byte) bool {
 
 // setForwarded tells the job how it was reached. What the peer says about that counts only if an admin trusts the peer.
 func (ru *rules) setForwarded(h http.Header, in *http.Request, trusted bool) {
-	proto, host, peer := ru.scheme, in.Host, peerAddr(in.RemoteAddr)
-	if proto == "" {
-		proto = "http"
-		if in.TLS != nil {
-			proto = "https"
-		}
-	}
+	proto, host, peer := ru.schemeOf(in), in.Host, peerAddr(in.RemoteAddr)
 	forwardedFor := ""
 	if peer.IsValid() {
 		forwardedFor = peer.String()
@@ -226,9 +224,6 @@ func (ru *rules) setForwarded(h http.Header, in *http.Request, trusted bool) {
 		if prior := strings.Join(in.Header["X-Forwarded-For"], ", "); prior != "" {
 			forwardedFor = prior + ", " + forwardedFor
 		}
-		if p := in.Header.Get("X-Forwarded-Proto"); p == "http" || p == "https" {
-			proto = p
-		}
 		if f := in.Header.Get("X-Forwarded-Host"); f != "" {
 			host = f
 		}
@@ -236,6 +231,22 @@ func (ru *rules) setForwarded(h http.Header, in *http.Request, trusted bool) {
 	setOrDelete(h, "X-Forwarded-For", forwardedFor)
 	setOrDelete(h, "X-Forwarded-Host", host)
 	setOrDelete(h, "X-Forwarded-Proto", proto)
+}
+
+// schemeOf is the scheme by which the caller reached us, as far as it is known.
+func (ru *rules) schemeOf(r *http.Request) string {
+	if ru.isTrusted(r.RemoteAddr) {
+		if p := r.Header.Get("X-Forwarded-Proto"); p == "http" || p == "https" {
+			return p
+		}
+	}
+	switch {
+	case ru.scheme != "":
+		return ru.scheme
+	case r.TLS != nil:
+		return "https"
+	}
+	return "http"
 }
 
 func setOrDelete(h http.Header, name, value string) {
@@ -248,12 +259,12 @@ func setOrDelete(h http.Header, name, value string) {
 
 // isTrusted reports whether the peer of a connection may say whom it speaks for.
 func (ru *rules) isTrusted(remote string) bool {
-	if len(ru.trusted) == 0 {
-		return false
-	}
-	peer := peerAddr(remote)
+	return len(ru.trusted) > 0 && ru.isTrustedAddr(peerAddr(remote))
+}
+
+func (ru *rules) isTrustedAddr(addr netip.Addr) bool {
 	for _, prefix := range ru.trusted {
-		if prefix.Contains(peer) {
+		if prefix.Contains(addr) {
 			return true
 		}
 	}

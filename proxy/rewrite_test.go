@@ -31,6 +31,20 @@ func TestCredentialsStayHere(t *testing.T) {
 		{"OAuth in odd case", []string{"Authorization: oAuTh " + aliceToken}, "Authorization", nil},
 		{"OAuth beside the explicit header", []string{explicit, "Authorization: OAuth s3cret"}, "Authorization", nil},
 		{"OAuth and a tab", []string{explicit, "Authorization: OAuth\ts3cret"}, "Authorization", nil},
+		{"OAuth and no space", []string{explicit, "Authorization: OAuths3cret"}, "Authorization", nil},
+		{"OAuth and no space beside the cookie", []string{"Cookie: YTCypressCookie=" + aliceToken, "Authorization: OAuths3cret"}, "Authorization", nil},
+		{"OAuth and a colon", []string{explicit, "Authorization: OAuth:s3cret"}, "Authorization", nil},
+		{"OAuth in quotes", []string{explicit, `Authorization: "OAuth s3cret"`}, "Authorization", nil},
+		{"OAuth after a no-break space", []string{explicit, "Authorization: \u00a0OAuth s3cret"}, "Authorization", nil},
+		{"OAuth after a raw no-break space", []string{explicit, "Authorization: \xa0OAuth s3cret"}, "Authorization", nil},
+		{"OAuth after an equals sign", []string{explicit, "Authorization: =OAuth s3cret"}, "Authorization", nil},
+		{"OAuth in a list", []string{explicit, "Authorization: Basic YTpi, OAuth s3cret"}, "Authorization", nil},
+		{"OAuth in a list, in an open quote", []string{explicit, `Authorization: Digest realm="x, OAuth s3cret`}, "Authorization", nil},
+		{"OAuth2", []string{explicit, "Authorization: OAuth2 s3cret"}, "Authorization", nil},
+		{"Bearer and no space", []string{"Cookie: YTCypressCookie=" + aliceToken, "Authorization: Bearers3cret"}, "Authorization", nil},
+		{"Negotiate and no space", []string{explicit, "Authorization: Negotiates3cret"}, "Authorization", nil},
+		{"Digest stays", []string{explicit, `Authorization: Digest username="OAuth", realm="a, b", qop="auth, auth-int"`}, "Authorization", []string{`Digest username="OAuth", realm="a, b", qop="auth, auth-int"`}},
+		{"a signature stays", []string{explicit, "Authorization: AWS4-HMAC-SHA256 Credential=a/b, SignedHeaders=host, Signature=c"}, "Authorization", []string{"AWS4-HMAC-SHA256 Credential=a/b, SignedHeaders=host, Signature=c"}},
 		{"Bearer that identified", []string{"Authorization: Bearer " + aliceToken}, "Authorization", nil},
 		{"Bearer beside the cookie", []string{"Authorization: Bearer " + aliceToken, "Cookie: YTCypressCookie=s3cret"}, "Authorization", nil},
 		{"Bearer for the service", []string{explicit, "Authorization: Bearer jupyter"}, "Authorization", []string{"Bearer jupyter"}},
@@ -47,6 +61,14 @@ func TestCredentialsStayHere(t *testing.T) {
 		{"cookie in odd case", []string{explicit, "Cookie: ytcypresscookie=s3cret; b=2"}, "Cookie", []string{"b=2"}},
 		{"cookie in the second header", []string{explicit, "Cookie: a=1", "Cookie: b=2; YTCypressCookie=s3cret"}, "Cookie", []string{"a=1", "b=2"}},
 		{"cookie with spaces", []string{explicit, "Cookie: a=1;YTCypressCookie = s3cret ;b=2"}, "Cookie", []string{"a=1;b=2"}},
+		{"cookie after an equals sign", []string{explicit, "Cookie: a=1; =YTCypressCookie=s3cret; b=2"}, "Cookie", []string{"a=1; b=2"}},
+		{"cookie after a dollar", []string{explicit, "Cookie: $Version=1; $YTCypressCookie=s3cret"}, "Cookie", []string{"$Version=1"}},
+		{"cookie after a no-break space", []string{explicit, "Cookie: a=1; \u00a0YTCypressCookie=s3cret"}, "Cookie", []string{"a=1"}},
+		{"cookie after a raw no-break space", []string{explicit, "Cookie: \xa0YTCypressCookie=s3cret; a=1"}, "Cookie", []string{"a=1"}},
+		{"cookie's name in quotes", []string{explicit, `Cookie: "YTCypressCookie"=s3cret; b="2"`}, "Cookie", []string{`b="2"`}},
+		{"cookie after a comma", []string{explicit, "Cookie: a=1,YTCypressCookie=s3cret; b=2"}, "Cookie", []string{"a=1; b=2"}},
+		{"cookie after a space", []string{explicit, "Cookie: a=1 YTCypressCookie=s3cret; b=2"}, "Cookie", []string{"a=1; b=2"}},
+		{"cookie as PHP's array", []string{explicit, "Cookie: a=1; YTCypressCookie[x]=s3cret"}, "Cookie", []string{"a=1"}},
 		{"CSRF token", []string{explicit, "X-Csrf-Token: s3cret"}, "X-Csrf-Token", nil},
 		{"CSRF token with underscores", []string{explicit, "X_Csrf_Token: s3cret"}, "X_csrf_token", nil},
 		{"X-YT-*", []string{explicit, "X-YT-Header-Format: s3cret"}, "X-Yt-Header-Format", nil},
@@ -310,8 +332,36 @@ func TestStripCookie(t *testing.T) {
 	f("a=1, YTCypressCookie=x; b=2", "a=1; b=2")
 	f(`a="1; YTCypressCookie=x; b=2"`, `a="1; b=2"`)
 
+	f("=YTCypressCookie=x; a=1", "a=1")
+	f("==YTCypressCookie=x", "<none>")
+	f("$YTCypressCookie=x; $Path=/; a=1", "$Path=/; a=1")
+	f("a=1;\u00a0YTCypressCookie=x", "a=1")
+	f("a=1;\xa0YTCypressCookie=x", "a=1")
+	f("a=1;\x00\x01YTCypressCookie=x", "a=1")
+	f("YTCypressCookie\u00a0=x; a=1", "a=1")
+	f("YTCypressCookie:x; a=1", "a=1")
+	f("YTCypressCookie[0]=x; YTCypressCookie[]=y; a=1", "a=1")
+	f(`"YTCypressCookie"=x; b="2"`, `b="2"`)
+	f(`'YTCypressCookie'=x; b='2'`, `b='2'`)
+	f(`"YTCypressCookie"="x;y"; b="2"`, `b="2"`)
+	f("a=1 YTCypressCookie=x; b=2", "a=1; b=2")
+	f("a=1 \t YTCypressCookie=x", "a=1")
+	f("a=1 $YTCypressCookie=x; b=2", "a=1; b=2")
+	f(`YTCypressCookie="x\";y"; a=1`, "a=1")
+	f(`YTCypressCookie="x\`, "<none>")
+
 	f("XYTCypressCookie=1; YTCypressCookie2=2; YTCypressCookie-x=3", "XYTCypressCookie=1; YTCypressCookie2=2; YTCypressCookie-x=3")
 	f("a=YTCypressCookie=x", "a=YTCypressCookie=x")
+	f("_YTCypressCookie=1; -YTCypressCookie=2; .YTCypressCookie=3; __Host-YTCypressCookie=4", "_YTCypressCookie=1; -YTCypressCookie=2; .YTCypressCookie=3; __Host-YTCypressCookie=4")
+	f("a=b/YTCypressCookie=x; c=d\"YTCypressCookie", "a=b/YTCypressCookie=x; c=d\"YTCypressCookie")
+
+	// Nobody makes it look at the same bytes again and again.
+	for _, piece := range []string{" ", "$", " $", "; ", "x ", `YTCypressCookie="`, `\`} {
+		long := strings.Repeat(piece, 4<<20/len(piece))
+		if got, _ := ru.stripCookie(long); strings.Contains(got, cookieName) {
+			t.Errorf("%q many times: something is left", piece)
+		}
+	}
 }
 
 // Whatever the spelling, the value of the cluster's cookie never remains and the others keep their bytes.

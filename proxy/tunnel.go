@@ -68,7 +68,7 @@ func (x *exchange) shakeHands(ctx context.Context, req *http.Request, conn net.C
 		return nil, &Error{cause: causeBroken, Err: fmt.Errorf("read the answer to a handshake: %w", err)}
 	}
 	limited.N = 1<<63 - 1
-	x.idle.touch()
+	x.watch.touch()
 	if res.StatusCode != http.StatusSwitchingProtocols {
 		removeHopByHop(res.Header)
 		return res, nil
@@ -131,39 +131,12 @@ func (b *connBody) Close() error {
 	return errors.Join(b.ReadCloser.Close(), b.conn.Close())
 }
 
-// tunnels are the open tunnels, which Close ends.
-type tunnels struct {
-	mu     sync.Mutex
-	closed bool
-	open   map[*exchange]struct{}
-}
-
-func (t *tunnels) add(x *exchange) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
-		return false
-	}
-	if t.open == nil {
-		t.open = make(map[*exchange]struct{})
-	}
-	t.open[x] = struct{}{}
-	return true
-}
-
-func (t *tunnels) remove(x *exchange) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.open, x)
-}
-
-func (t *tunnels) close() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.closed = true
-	for x := range t.open {
-		x.cancel(causeClosing)
-	}
+// tunnel is an upgraded connection: the caller's end, the job's end, and what goes between them.
+type tunnel struct {
+	x           *exchange
+	client, job net.Conn
+	buffers     *bufferPool
+	frames      frames // of what goes to the caller
 }
 
 // tunnel takes over the caller's connection, passes the job's 101 on, and copies both ways until both sides are done, one
@@ -171,19 +144,17 @@ func (t *tunnels) close() {
 func (p *Proxy) tunnel(ctx context.Context, x *exchange) error {
 	job := x.upgraded
 	defer job.conn.Close()
-	if !p.tunnels.add(x) {
+	if !p.list(x, true) {
 		return causeClosing
 	}
-	defer p.tunnels.remove(x)
 	client, buffered, err := x.w.Hijack()
 	if err != nil {
 		return &Error{cause: causeInternal, Err: fmt.Errorf("take over the caller's connection: %w", err)}
 	}
 	defer client.Close()
-	defer context.AfterFunc(ctx, func() {
-		client.Close()
-		job.conn.Close()
-	})()
+	t := &tunnel{x: x, client: client, job: job.conn, buffers: p.engine.BufferPool.(*bufferPool)}
+	woken := make(chan struct{})
+	defer context.AfterFunc(ctx, func() { t.wake(); close(woken) })()
 	x.w.status = http.StatusSwitchingProtocols
 
 	p.rules.cleanAnswer(job.header, x)
@@ -191,18 +162,19 @@ func (p *Proxy) tunnel(ctx context.Context, x *exchange) error {
 	if err == nil {
 		_, err = client.Write(switching(job.header, x.id))
 	}
-	if err == nil {
+	if err == nil && len(early) > 0 {
 		_, err = job.conn.Write(early) // what the caller sent with the handshake
 		x.bytesIn.Add(int64(len(early)))
 	}
 	if err == nil {
 		early, _ = drain(job.reader)
+		job.reader, job.header = nil, nil // a tunnel may last for days
 		_, err = client.Write(early)
-		x.bytesOut.Add(int64(len(early)))
+		t.toClient(early)
 	}
 	if err == nil {
-		x.idle.touch()
-		pump(x, client, job.conn, p.engine.BufferPool.(*bufferPool))
+		x.watch.touch()
+		t.pump(ctx, woken)
 	}
 	p.closeTunnel(ctx, x, err)
 	return nil
@@ -234,55 +206,75 @@ func switching(h http.Header, id string) []byte {
 	return b.Bytes()
 }
 
-// pump copies both ways until both directions have ended.
-func pump(x *exchange, client, job net.Conn, buffers *bufferPool) {
+// pump copies both ways until both directions have ended. When ctx ends it says goodbye to the caller; woken is closed when
+// wake is done.
+func (t *tunnel) pump(ctx context.Context, woken <-chan struct{}) {
 	var wg sync.WaitGroup
-	wg.Go(func() { copyHalf(x, job, client, &x.bytesIn, buffers) })
-	copyHalf(x, client, job, &x.bytesOut, buffers)
+	wg.Go(func() { t.copyHalf(ctx, t.job, t.client, t.toJob) })
+	if t.copyHalf(ctx, t.client, t.job, t.toClient) {
+		<-woken
+		said := t.goodbye(context.Cause(ctx))
+		wg.Wait()
+		if said {
+			t.linger()
+		}
+	}
 	wg.Wait()
 }
 
-// copyHalf copies one direction. At its end it closes the other side's half, so that what still comes back may come; when
-// it fails it closes everything. It holds a buffer only while bytes are there: most tunnels are silent most of the time.
-func copyHalf(x *exchange, dst, src net.Conn, count interface{ Add(int64) int64 }, buffers *bufferPool) {
-	wait := newWaiter(src)
-	for {
-		if err := wait.readable(); err != nil {
-			dst.Close()
-			src.Close()
-			return
-		}
-		n, err := copyOnce(dst, src, buffers)
-		if n > 0 {
-			count.Add(int64(n))
-			x.idle.touch()
-		}
-		switch {
-		case errors.Is(err, io.EOF):
-			if half, ok := dst.(interface{ CloseWrite() error }); !ok || half.CloseWrite() != nil {
-				dst.Close()
-				src.Close()
-			}
-			return
-		case err != nil:
-			dst.Close()
-			src.Close()
-			return
-		}
-	}
+func (t *tunnel) toJob(b []byte) {
+	t.x.bytesIn.Add(int64(len(b)))
+	t.x.watch.touch()
 }
 
-// copyOnce moves what one read gives.
-func copyOnce(dst io.Writer, src io.Reader, buffers *bufferPool) (int, error) {
-	buf := buffers.Get()
-	defer buffers.Put(buf)
+func (t *tunnel) toClient(b []byte) {
+	t.x.bytesOut.Add(int64(len(b)))
+	t.x.watch.touch()
+	t.frames.pass(b)
+}
+
+// copyHalf copies one direction. At its end it closes the other side's half, so that what still comes back may come; when
+// it fails it closes everything; when ctx ends it touches nothing and reports true. It holds a buffer only while bytes are
+// there: most tunnels are silent most of the time.
+func (t *tunnel) copyHalf(ctx context.Context, dst, src net.Conn, passed func([]byte)) (interrupted bool) {
+	wait := newWaiter(src)
+	for ctx.Err() == nil {
+		var failed error
+		err := wait.readable()
+		if ctx.Err() != nil {
+			return true
+		}
+		if err == nil {
+			err, failed = t.copyOnce(dst, src, passed)
+		}
+		switch {
+		case err == nil && failed == nil:
+			continue
+		case err != nil && ctx.Err() != nil && !errors.Is(err, io.EOF):
+			return true
+		case failed == nil && errors.Is(err, io.EOF):
+			if half, ok := dst.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+				return false
+			}
+		}
+		dst.Close()
+		src.Close()
+		return false
+	}
+	return true
+}
+
+// copyOnce moves what one read gives. It returns what is wrong with src, and what with dst.
+func (t *tunnel) copyOnce(dst io.Writer, src io.Reader, passed func([]byte)) (err, failed error) {
+	buf := t.buffers.Get()
+	defer t.buffers.Put(buf)
 	n, err := src.Read(buf)
 	if n > 0 {
-		if _, werr := dst.Write(buf[:n]); werr != nil {
-			return 0, werr
+		if _, failed = dst.Write(buf[:n]); failed == nil {
+			passed(buf[:n])
 		}
 	}
-	return n, err
+	return err, failed
 }
 
 // waiter waits until a connection has something to read, without holding a buffer for it.

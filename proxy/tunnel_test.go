@@ -255,9 +255,9 @@ func TestTunnelFollowsItsEnds(t *testing.T) {
 	conn.Close()
 	<-ended
 	eventually(t, "the tunnel is forgotten", func() bool {
-		w.proxy.tunnels.mu.Lock()
-		defer w.proxy.tunnels.mu.Unlock()
-		return len(w.proxy.tunnels.open) == 0
+		w.proxy.streams.mu.Lock()
+		defer w.proxy.streams.mu.Unlock()
+		return len(w.proxy.streams.open) == 0
 	})
 }
 

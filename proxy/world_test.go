@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -38,7 +39,7 @@ type closures struct {
 	authorize    func(context.Context, string, string, []ytclient.Permission) (auth.Decision, error)
 }
 
-func (c closures) Authenticate(ctx context.Context, cr ytclient.Credentials) (auth.Identity, error) {
+func (c closures) Authenticate(ctx context.Context, _ netip.Addr, cr ytclient.Credentials) (auth.Identity, error) {
 	return c.authenticate(ctx, cr)
 }
 

@@ -59,7 +59,7 @@ func (w *responseWriter) Write(b []byte) (int, error) {
 	}
 	n, err := w.ResponseWriter.Write(b)
 	w.x.bytesOut.Add(int64(n))
-	w.x.idle.touch()
+	w.x.watch.touch()
 	return n, err
 }
 

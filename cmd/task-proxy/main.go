@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"syscall"
 
+	"taskproxy/cmd/internal/check"
 	"taskproxy/cmd/internal/serve"
 )
 
@@ -35,29 +36,23 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	switch command {
 	case "serve":
 		return runServe(ctx, args, getenv, stdout, stderr)
+	case "check":
+		return runCheck(ctx, args, getenv, stdout, stderr)
 	case "version":
 		fmt.Fprintf(stdout, "task-proxy %s %s %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 		return 0
 	case "help":
 		return runServe(ctx, []string{"--help"}, getenv, stdout, stderr)
 	default:
-		fmt.Fprintf(stderr, "task-proxy: unknown command %q; the commands are serve (also without naming it), version and help\n", command)
+		fmt.Fprintf(stderr, "task-proxy: unknown command %q; the commands are serve (also without naming it), check, version and help\n", command)
 		return 2
 	}
 }
 
 func runServe(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	cfg, err := serve.ParseConfig(args, getenv, stdout)
-	var usage *serve.UsageError
-	switch {
-	case errors.Is(err, serve.ErrHelp):
-		return 0
-	case errors.As(err, &usage):
-		fmt.Fprintf(stderr, "task-proxy: %v\nSee task-proxy serve --help.\n", err)
-		return 2
-	case err != nil:
-		fmt.Fprintf(stderr, "task-proxy: %v\n", err)
-		return 1
+	cfg, code := configure(args, getenv, stdout, stderr)
+	if code >= 0 {
+		return code
 	}
 	logger := serve.NewLogger(stderr, cfg)
 	log.SetFlags(0)
@@ -67,4 +62,37 @@ func runServe(ctx context.Context, args []string, getenv func(string) string, st
 		return 1
 	}
 	return 0
+}
+
+// runCheck ends with 0 when nothing is missing, and with 1 when something is or the cluster does not say.
+func runCheck(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+	cfg, code := configure(args, getenv, stdout, stderr)
+	if code >= 0 {
+		return code
+	}
+	good, err := check.Run(ctx, cfg, stdout, serve.NewLogger(stderr, cfg))
+	if err != nil {
+		fmt.Fprintf(stderr, "task-proxy: %v\n", err)
+	}
+	if !good || err != nil {
+		return 1
+	}
+	return 0
+}
+
+// configure reads the flags. A code that is not negative ends the process: help was asked for, or something is wrong.
+func configure(args []string, getenv func(string) string, stdout, stderr io.Writer) (cfg serve.Config, code int) {
+	cfg, err := serve.ParseConfig(args, getenv, stdout)
+	var usage *serve.UsageError
+	switch {
+	case err == nil:
+		return cfg, -1
+	case errors.Is(err, serve.ErrHelp):
+		return cfg, 0
+	case errors.As(err, &usage):
+		fmt.Fprintf(stderr, "task-proxy: %v\nSee task-proxy serve --help.\n", err)
+		return cfg, 2
+	}
+	fmt.Fprintf(stderr, "task-proxy: %v\n", err)
+	return cfg, 1
 }

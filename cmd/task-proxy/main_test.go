@@ -207,11 +207,39 @@ func TestCommands(t *testing.T) {
 		{[]string{"--help"}, 0, "--base-domain"},
 		{[]string{"server"}, 2, `unknown command "server"`},
 		{nil, 2, "--yt-proxy (or TASK_PROXY_YT_PROXY) is required"},
+		{[]string{"check"}, 2, "--base-domain (or TASK_PROXY_BASE_DOMAIN) is required"},
+		{[]string{"check", "--help"}, 0, "task-proxy check [flags]"},
 	}
 	for _, tt := range tests {
 		var out bytes.Buffer
 		if code := run(t.Context(), tt.args, noEnv, &out, &out); code != tt.code || !strings.Contains(out.String(), tt.out) {
 			t.Errorf("%q: exit code %d, output %q; want %d and %q", tt.args, code, out.String(), tt.code, tt.out)
+		}
+	}
+}
+
+// The exit code of check is for scripts: root lacks nothing, a new user nearly everything.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t, false)
+	nobody, err := cluster.AddUser("nobody")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		path string
+		code int
+		out  string
+	}{
+		{writeToken(t, cluster.RootToken()), 0, "EXCESS   root is a superuser"},
+		{writeToken(t, nobody.Token), 1, "MISSING  read on //sys/operations"},
+		{writeToken(t, "nobody's"), 1, "MISSING  a token that"},
+		{"/does/not/exist", 1, "/does/not/exist"},
+	} {
+		var stdout, stderr bytes.Buffer
+		code := run(t.Context(), []string{"check", "--yt-proxy=" + cluster.URL(), "--base-domain=tp.example.net", "--yt-token-path=" + tt.path}, noEnv, &stdout, &stderr)
+		if all := stdout.String() + stderr.String(); code != tt.code || !strings.Contains(all, tt.out) {
+			t.Errorf("exit code %d, want %d and %q:\n%s", code, tt.code, tt.out, all)
 		}
 	}
 }

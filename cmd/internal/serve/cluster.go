@@ -2,7 +2,6 @@ package serve
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"taskproxy/auth"
 	"taskproxy/ytclient"
 )
 
@@ -52,7 +52,11 @@ func (c *cluster) check(ctx context.Context, cfg Config, logger *slog.Logger) er
 	if err != nil {
 		return err
 	}
-	login, err := c.whoAmI(ctx, cfg, logger, token)
+	var login string
+	err = c.decided(ctx, cfg, logger, func(ctx context.Context) (err error) {
+		login, err = c.auth.WhoAmI(ctx, ytclient.Credentials{Kind: ytclient.OAuth, Secret: token})
+		return err
+	})
 	switch {
 	case errors.Is(err, ytclient.ErrUnauthenticated), errors.Is(err, ytclient.ErrDenied):
 		return fmt.Errorf("the cluster %s refuses the robot's token from %s: %w", c.auth.URL(), cfg.YTTokenPath, err)
@@ -63,33 +67,31 @@ func (c *cluster) check(ctx context.Context, cfg Config, logger *slog.Logger) er
 	if !cfg.AuthEnabled {
 		return nil
 	}
-	stranger, err := c.whoAmI(ctx, cfg, logger, "task-proxy-canary-"+rand.Text())
+	// From here on the authorizer's Run asks now and then.
+	err = c.decided(ctx, cfg, logger, func(ctx context.Context) error { return auth.CheckClusterAuth(ctx, c.auth) })
 	switch {
-	case err == nil:
-		return fmt.Errorf("the cluster %s has no authentication: it takes a random token for %q; nobody could be kept out (--auth-enabled=false serves all the same)",
-			c.auth.URL(), stranger)
-	case errors.Is(err, ytclient.ErrUnauthenticated), errors.Is(err, ytclient.ErrDenied):
-		return nil
-	default:
+	case errors.Is(err, auth.ErrAuthOff):
+		return fmt.Errorf("%s: %w; nobody could be kept out (--auth-enabled=false serves all the same)", c.auth.URL(), err)
+	case err != nil:
 		return fmt.Errorf("the cluster %s does not say whether it authenticates: %w", c.auth.URL(), err)
 	}
+	return nil
 }
 
-// whoAmI asks until the cluster says yes or no, for StartupTimeout at most.
-func (c *cluster) whoAmI(ctx context.Context, cfg Config, logger *slog.Logger, token string) (string, error) {
+// decided asks until the cluster says yes or no, for StartupTimeout at most.
+func (c *cluster) decided(ctx context.Context, cfg Config, logger *slog.Logger, ask func(context.Context) error) error {
 	const pause = time.Second
 	deadline := time.Now().Add(cfg.StartupTimeout)
 	told := false
-	cr := ytclient.Credentials{Kind: ytclient.OAuth, Secret: token}
 	for {
 		try, cancel := context.WithTimeout(ctx, 3*time.Second)
-		login, err := c.auth.WhoAmI(try, cr)
+		err := ask(try)
 		cancel()
-		if err == nil || errors.Is(err, ytclient.ErrUnauthenticated) || errors.Is(err, ytclient.ErrDenied) {
-			return login, err
+		if err == nil || errors.Is(err, ytclient.ErrUnauthenticated) || errors.Is(err, ytclient.ErrDenied) || errors.Is(err, auth.ErrAuthOff) {
+			return err
 		}
 		if time.Now().Add(pause).After(deadline) {
-			return "", err
+			return err
 		}
 		if !told && ctx.Err() == nil {
 			told = true
@@ -97,7 +99,7 @@ func (c *cluster) whoAmI(ctx context.Context, cfg Config, logger *slog.Logger, t
 		}
 		select {
 		case <-ctx.Done():
-			return "", ctx.Err()
+			return ctx.Err()
 		case <-time.After(pause):
 		}
 	}

@@ -37,12 +37,14 @@ type Config struct {
 	MaxServicesPerUser      int // --max-services-per-user
 	MaxServices             int // --max-services
 
-	SPYT discovery.SPYTConfig // --spyt-rest, --spyt-rest-permission, --spyt-ports
+	SPYT              discovery.SPYTConfig // --spyt-rest, --spyt-rest-permission, --spyt-ports
+	SPYTRESTAllowFrom []netip.Prefix       // --spyt-rest-allow-from
 
 	AuthEnabled          bool           // --auth-enabled
 	AuthCookieName       string         // --auth-cookie-name
 	AuthStaleLimit       time.Duration  // --auth-stale-limit
 	LoginURL             string         // --login-url
+	FrameAncestors       []string       // --frame-ancestors
 	ForwardCredentialsTo []string       // --forward-credentials-to
 	TrustedProxies       []netip.Prefix // --trusted-proxies
 	PublicScheme         string         // --public-scheme
@@ -50,6 +52,7 @@ type Config struct {
 
 	ConnectTimeout  time.Duration // --connect-timeout
 	IdleTimeout     time.Duration // --idle-timeout; 0: never
+	DrainTimeout    time.Duration // --drain-timeout
 	StartupTimeout  time.Duration // --startup-timeout
 	ShutdownDelay   time.Duration // --shutdown-delay
 	ShutdownTimeout time.Duration // --shutdown-timeout
@@ -126,6 +129,8 @@ func ParseConfig(args []string, getenv func(string) string, out io.Writer) (Conf
 		c.SPYT.RESTPermission = ytclient.Permission(v)
 		return oneOf(v, "manage", "read")
 	})
+	s.text("spyt-rest-allow-from", "", "`CIDRs`, separated by commas, of TCP peers that may call that server without credentials, as SPYT's client does; empty: none",
+		func(v string) (err error) { c.SPYTRESTAllowFrom, err = parsePrefixes(v); return err })
 	s.text("spyt-ports", "27000-27999", "`ports` that Spark's processes may take without having been given them, like 27000-27999 or 27001,27080; empty: none",
 		func(v string) (err error) { c.SPYT.Ports, err = discovery.ParsePortRanges(v); return err })
 	s.flag("auth-enabled", true, "check who calls and what they may read; false lets everybody in", &c.AuthEnabled)
@@ -134,10 +139,12 @@ func ParseConfig(args []string, getenv func(string) string, out io.Writer) (Conf
 		return checkCookieName(v)
 	})
 	s.duration("auth-stale-limit", 10*time.Minute, time.Second, "how long a yes counts while the cluster cannot be asked", &c.AuthStaleLimit)
-	s.text("login-url", "", "`URL` of the page where a browser logs in to the cluster; empty: no link is shown", func(v string) error {
+	s.text("login-url", "", "`URL` of the page where a browser logs in to the cluster, \"{url}\" in it stands for the address to come back to; empty: no link is shown", func(v string) error {
 		c.LoginURL = v
 		return checkLoginURL(v)
 	})
+	s.text("frame-ancestors", "", "`origins` like https://cluster.example.com, separated by commas, whose pages may frame services, as the cluster's UI may want to; empty: none besides a service's own",
+		func(v string) (err error) { c.FrameAncestors, err = parseOrigins(v); return err })
 	s.text("forward-credentials-to", "", "`users and aliases` (with their *), separated by commas, whose operations get the caller's credentials passed on; empty: nobody's",
 		func(v string) error { c.ForwardCredentialsTo = splitList(v); return nil })
 	s.text("trusted-proxies", "", "`CIDRs`, separated by commas, of proxies in front of this one whose X-Forwarded-* headers are kept; empty: none",
@@ -148,6 +155,7 @@ func ParseConfig(args []string, getenv func(string) string, out io.Writer) (Conf
 	})
 	s.duration("connect-timeout", 2*time.Second, time.Millisecond, "time for connecting to a job", &c.ConnectTimeout)
 	s.duration("idle-timeout", time.Hour, 0, "time without a byte in either direction after which a stream ends; 0: never", &c.IdleTimeout)
+	s.duration("drain-timeout", 30*time.Second, time.Second, "time within which streams end after their operation has", &c.DrainTimeout)
 	s.duration("startup-timeout", 30*time.Second, 0, "how long to wait at the start for a cluster that does not answer", &c.StartupTimeout)
 	s.duration("shutdown-delay", 5*time.Second, 0, "time between not being ready and refusing connections, for balancers to notice", &c.ShutdownDelay)
 	s.duration("shutdown-timeout", 30*time.Second, 0, "time that requests under way get to finish at the end", &c.ShutdownTimeout)
@@ -211,6 +219,16 @@ func parsePrefixes(v string) (prefixes []netip.Prefix, err error) {
 		prefixes = append(prefixes, p.Masked())
 	}
 	return prefixes, nil
+}
+
+func parseOrigins(v string) ([]string, error) {
+	origins := splitList(v)
+	for _, origin := range origins {
+		if err := discovery.CheckOrigin(origin); err != nil {
+			return nil, fmt.Errorf("%q %w: want an origin such as https://cluster.example.com", origin, err)
+		}
+	}
+	return origins, nil
 }
 
 func oneOf(v string, allowed ...string) error {

@@ -62,6 +62,8 @@ func TestParseConfigNamesWhatIsWrong(t *testing.T) {
 		{append(slices.Clone(good), "--auth-cookie-name=a b"), nil, []string{`--auth-cookie-name: "a b"`}},
 		{append(slices.Clone(good), "--trusted-proxies=10.0.0.1"), nil, []string{`--trusted-proxies: "10.0.0.1" is no CIDR`}},
 		{append(slices.Clone(good), "--login-url=javascript:alert(1)"), nil, []string{`--login-url: "javascript:alert(1)"`}},
+		{append(slices.Clone(good), "--frame-ancestors=https://ui.example.net,ui.example.net"), nil, []string{`--frame-ancestors: "ui.example.net" `}},
+		{append(slices.Clone(good), "--frame-ancestors=https://ui.example.net/x"), nil, []string{`--frame-ancestors: "https://ui.example.net/x" `}},
 		{append(slices.Clone(good), "--public-scheme=ftp"), nil, []string{`--public-scheme: "ftp" is none of http, https`}},
 		{append(slices.Clone(good), "--dir-path=sys/x"), nil, []string{`--dir-path: "sys/x" is no absolute Cypress path`}},
 		{append(slices.Clone(good), "--table-path=//a/@b"), nil, []string{`--table-path: "//a/@b"`}},

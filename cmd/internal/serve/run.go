@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -141,9 +142,13 @@ func assemble(cfg Config, cluster *cluster, registry *prometheus.Registry, logge
 		AuthCookieName:       cfg.AuthCookieName,
 		ConnectTimeout:       cfg.ConnectTimeout,
 		IdleTimeout:          neverIfZero(cfg.IdleTimeout),
+		DrainTimeout:         cfg.DrainTimeout,
+		StaleLimit:           cfg.AuthStaleLimit,
 		TrustedProxies:       cfg.TrustedProxies,
+		SparkRESTPeers:       cfg.SPYTRESTAllowFrom,
 		PublicScheme:         cfg.PublicScheme,
 		LoginURL:             cfg.LoginURL,
+		FrameAncestors:       cfg.FrameAncestors,
 		ForwardCredentialsTo: cfg.ForwardCredentialsTo,
 		OnConnectFailure:     p.discovery.EndpointFailed,
 		AwaitService:         p.discovery.Await,
@@ -180,16 +185,19 @@ func (p *parts) close() {
 }
 
 // serve runs everything until ctx ends or a listener fails, and then ends it in this order: not ready, a pause for the
-// balancers in front, no new connections, the requests under way, discovery, the admin listener.
+// balancers in front, no new connections, the requests under way, discovery and what watches the cluster, the admin listener.
 func (p *parts) serve(ctx context.Context, cfg Config, public, admin net.Listener, logger *slog.Logger) error {
 	g, failed := errgroup.WithContext(context.WithoutCancel(ctx))
-	background, stopDiscovery := context.WithCancel(failed)
-	defer stopDiscovery()
+	background, stopBackground := context.WithCancel(failed)
+	defer stopBackground()
 	g.Go(func() error { return p.discovery.Run(background) })
+	if p.authorizer != nil {
+		g.Go(func() error { return p.authorizer.Run(background) })
+	}
 	g.Go(func() error { return ignoreClosed(p.publicServer.Serve(public)) })
 	g.Go(func() error { return ignoreClosed(p.adminServer.Serve(admin)) })
 	g.Go(func() error {
-		defer stopDiscovery()
+		defer stopBackground()
 		defer p.adminServer.Close()
 		select {
 		case <-ctx.Done():
@@ -212,10 +220,14 @@ func (p *parts) drain(cfg Config, logger *slog.Logger) {
 	// The context that brought us here has ended; the requests get one of their own.
 	ctx, cancel := context.WithTimeout(context.Background(), cfg.ShutdownTimeout)
 	defer cancel()
+	var tunnels sync.WaitGroup
+	tunnels.Go(func() { p.proxy.Drain(ctx) })
 	if err := p.publicServer.Shutdown(ctx); err != nil {
 		logger.Warn("requests did not finish in time", "err", err)
+		p.proxy.Close() // streams get their last words
 		p.publicServer.Close()
 	}
+	tunnels.Wait()
 	logger.Info("shut down", "duration_ms", time.Since(start).Milliseconds())
 }
 

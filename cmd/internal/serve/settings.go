@@ -146,7 +146,7 @@ func (s *settings) require(name string, ok bool) {
 }
 
 func (s *settings) usage(out io.Writer) {
-	fmt.Fprintln(out, "Usage: task-proxy serve [flags]\n\nEvery flag can be given as a variable too: --yt-proxy as TASK_PROXY_YT_PROXY.\n\nFlags:")
+	fmt.Fprintln(out, "Usage: task-proxy [serve] [flags]\n       task-proxy check [flags]   what the robot lacks or has too much of, and what the cluster lets browsers do; exit code 1: something is missing\n       task-proxy version\n\nEvery flag can be given as a variable too: --yt-proxy as TASK_PROXY_YT_PROXY.\n\nFlags:")
 	s.fs.VisitAll(func(f *flag.Flag) {
 		kind, usage := flag.UnquoteUsage(f)
 		if kind == "value" {

@@ -23,6 +23,16 @@ type tokenFile struct {
 	bad     string // what was wrong with the file when it was last looked at; logged once
 }
 
+// RobotToken opens the file of --yt-token-path and returns the source of the robot's token, which reads the file again when it
+// changes. The error names the path and what is wrong.
+func RobotToken(cfg Config, logger *slog.Logger) (func() (string, error), error) {
+	t, err := openToken(cfg.YTTokenPath, logger)
+	if err != nil {
+		return nil, err
+	}
+	return t.Token, nil
+}
+
 // openToken reads the token for the first time. The error names the path and what is wrong.
 func openToken(path string, logger *slog.Logger) (*tokenFile, error) {
 	t := &tokenFile{path: path, logger: logger}

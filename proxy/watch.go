@@ -1,0 +1,222 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"taskproxy/auth"
+	"taskproxy/discovery"
+)
+
+const (
+	// recheckPause is when a stream asks again after an answer that decided nothing.
+	recheckPause = 5 * time.Second
+	// leastRecheck is the least time between two questions of one stream.
+	leastRecheck = 100 * time.Millisecond
+)
+
+// watch is what ends a stream that would go on by itself: no byte moved for too long, its caller may not have it any more,
+// or its service is gone. One timer serves all three. It looks what is due when it rings and sleeps again until
+// something can be; a request that is over before has paid for a timer and no more.
+//
+// A look takes no lock that others hold: the routing table is one atomic load, and auth is asked as for a request.
+type watch struct {
+	since time.Time    // zero: not begun
+	last  atomic.Int64 // the last byte's moment: time.Duration since since
+
+	// The timer's goroutine's own, once it runs.
+	recheckAt time.Time // zero: never, the request passed without a login
+	yesAt     time.Time // the cluster's last yes; zero: the request passed by one that was held
+	goneAt    time.Time // when the service was first missed; zero: it is there
+
+	mu     sync.Mutex // held while a stream is ended, so that nothing is ended after stop
+	timer  *time.Timer
+	done   bool
+	listed bool // among Proxy.streams
+}
+
+// touch says that a byte moved.
+func (w *watch) touch() {
+	if !w.since.IsZero() {
+		w.last.Store(int64(time.Since(w.since)))
+	}
+}
+
+// quiet is for how long no byte has moved.
+func (w *watch) quiet() time.Duration { return time.Since(w.since) - time.Duration(w.last.Load()) }
+
+// watch begins to watch an exchange, whose context is ctx. Each watch is ended by unwatch.
+func (p *Proxy) watch(ctx context.Context, x *exchange) {
+	w := &x.watch
+	w.since = time.Now()
+	if x.login != "" {
+		w.yes(w.since, x.expires, x.held)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer = time.AfterFunc(p.nextLook(x), func() { p.look(ctx, x) })
+}
+
+// unwatch ends the watch; when it returns nothing ends the exchange any more.
+func (p *Proxy) unwatch(x *exchange) {
+	w := &x.watch
+	w.mu.Lock()
+	w.done = true
+	w.timer.Stop()
+	listed := w.listed
+	w.mu.Unlock()
+	if listed {
+		p.streams.remove(x)
+	}
+}
+
+// look is what happens when the timer rings.
+func (p *Proxy) look(ctx context.Context, x *exchange) {
+	if !p.list(x, false) {
+		x.end(causeClosing)
+		return
+	}
+	why := p.due(ctx, x)
+	if why != nil {
+		x.end(why)
+		return
+	}
+	w := &x.watch
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.done {
+		w.timer.Reset(p.nextLook(x))
+	}
+}
+
+// nextLook is the time until something can be due.
+func (p *Proxy) nextLook(x *exchange) time.Duration {
+	w, now := &x.watch, time.Now()
+	next := p.cfg.DrainTimeout / 3
+	if limit := p.cfg.IdleTimeout; limit > 0 {
+		next = min(next, limit-w.quiet())
+	}
+	if !w.recheckAt.IsZero() {
+		next = min(next, w.recheckAt.Sub(now))
+	}
+	if !w.goneAt.IsZero() {
+		next = min(next, w.goneAt.Add(p.grace()).Sub(now))
+	}
+	return max(next, 0)
+}
+
+// due is why the stream must end now; nil: it goes on.
+func (p *Proxy) due(ctx context.Context, x *exchange) error {
+	w, now := &x.watch, time.Now()
+	if limit := p.cfg.IdleTimeout; limit > 0 && w.quiet() >= limit {
+		return causeIdle
+	}
+	service := p.cfg.Table.Load().Lookup(x.service.LongID)
+	switch {
+	case service != nil:
+		w.goneAt = time.Time{}
+	case w.goneAt.IsZero():
+		w.goneAt = now
+	case now.Sub(w.goneAt) >= p.grace():
+		return causeEnded
+	}
+	if w.recheckAt.IsZero() || now.Before(w.recheckAt) {
+		return nil
+	}
+	if service == nil {
+		service = x.service
+	}
+	return p.recheck(ctx, x, service)
+}
+
+// grace is how long a stream outlives the look that missed its service. That look came within a third of DrainTimeout, so
+// that in all the stream has DrainTimeout at most.
+func (p *Proxy) grace() time.Duration { return p.cfg.DrainTimeout - p.cfg.DrainTimeout/3 }
+
+// recheck asks again what was asked when the request came. What the service requires is what it requires now. An error is
+// why the stream must end: the cluster's no, or no answer of the cluster for too long.
+func (p *Proxy) recheck(ctx context.Context, x *exchange, s *discovery.Service) error {
+	w := &x.watch
+	identity, err := p.whoIs(ctx, x)
+	if err == nil && identity.Login != x.login {
+		return &Error{cause: causeRevoked, Err: fmt.Errorf("the credentials are those of %s now", quoted(identity.Login))}
+	}
+	var decision auth.Decision
+	if err == nil {
+		decision, err = p.mayHave(ctx, x, s)
+	}
+	now := time.Now()
+	switch {
+	case err == nil:
+		w.yes(now, earliest(identity.Expires, decision.Expires), identity.Held || decision.Held)
+	case ctx.Err() != nil: // the stream is over
+	case errors.Is(err, auth.ErrNoSuchOperation):
+		return &Error{cause: causeEnded, Err: err}
+	case errors.Is(err, auth.ErrUnauthenticated), errors.Is(err, auth.ErrDenied):
+		return &Error{cause: causeRevoked, Err: err}
+	case now.Sub(w.yesAt) >= p.cfg.StaleLimit:
+		return &Error{cause: causeNoCluster, Err: fmt.Errorf("no yes for %s: %w", p.cfg.StaleLimit, err)}
+	default:
+		pause := min(recheckPause, p.cfg.StaleLimit/4)
+		// Not all streams at once, when the cluster has been away.
+		w.recheckAt = now.Add(max(pause+rand.N(pause/4+1), leastRecheck))
+	}
+	return nil
+}
+
+// yes notes a yes and when it is to be asked for again; a zero moment: after auth.DefaultGrantTTL. A yes that is held, because
+// the cluster is away, makes the one before no younger.
+func (w *watch) yes(now, expires time.Time, held bool) {
+	if expires.IsZero() {
+		expires = now.Add(auth.DefaultGrantTTL)
+	}
+	w.recheckAt = expires
+	if soonest := now.Add(leastRecheck); expires.Before(soonest) {
+		w.recheckAt = soonest
+	}
+	if !held {
+		w.yesAt = now
+	}
+}
+
+// earliest of two moments, of which a zero one does not count.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// end ends an exchange for a reason of ours, unless it is over: also one that hangs in writing to a caller who does not read.
+// As long as there is something to say, an answer or a status in trailers, there is a little time to say it.
+func (x *exchange) end(why error) {
+	w := &x.watch
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.done {
+		return
+	}
+	w.done = true
+	x.cancel(why)
+	if x.w.hijacked.Load() {
+		return // the tunnel sees to its connections
+	}
+	past := time.Unix(1, 0)
+	control := http.NewResponseController(x.w.ResponseWriter)
+	switch {
+	case !x.w.started.Load():
+		_ = control.SetWriteDeadline(time.Now().Add(lastWordTime))
+	case x.messages.open():
+		// Somebody may be waiting for more of the caller's messages, and the transport for that somebody.
+		_ = control.SetReadDeadline(past)
+		_ = control.SetWriteDeadline(time.Now().Add(lastWordTime))
+	default:
+		_ = control.SetWriteDeadline(past)
+	}
+}
