@@ -128,7 +128,7 @@ func (w *addresses) listed(partial, renewed bool) {
 }
 
 // askAddresses makes endpoints of the addresses that authors wrote, as far as the guard lets them.
-func (d *Discovery) askAddresses(ctx context.Context, ops []*tracked) {
+func (d *Discovery) askAddresses(ctx context.Context, ops []*tracked) bool {
 	var due []*tracked
 	for _, t := range ops {
 		if !t.addresses.due {
@@ -141,11 +141,11 @@ func (d *Discovery) askAddresses(ctx context.Context, ops []*tracked) {
 		}
 	}
 	if len(due) == 0 {
-		return
+		return false
 	}
 	entries := d.readDirectories(ctx, due)
 	if ctx.Err() != nil {
-		return
+		return false
 	}
 	var trials []*trial
 	for _, t := range due {
@@ -162,6 +162,7 @@ func (d *Discovery) askAddresses(ctx context.Context, ops []*tracked) {
 	if ctx.Err() == nil {
 		d.decide(trials, siblings, answers)
 	}
+	return true
 }
 
 // review brings the operation's claims up to date with what is written now, and returns those to be decided.
@@ -280,9 +281,14 @@ func (t *tracked) addressProblems() []Problem {
 		if d.written.isZero() || c == nil || c.reason == "" {
 			continue
 		}
-		reason := "its address is not used: " + c.reason
+		reason := "its address"
 		if d.written.directory == "" {
-			reason = "its address " + quote(d.written.at.String()) + " is not used: " + c.reason
+			reason += " " + quote(d.written.at.String())
+		}
+		if c.living(t) == nil {
+			reason += " is not used: " + c.reason
+		} else {
+			reason += " is used as it was, but: " + c.reason
 		}
 		problems = append(problems, Problem{Kind: c.kind, Task: d.task, Service: d.name, Reason: reason})
 	}

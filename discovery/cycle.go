@@ -33,7 +33,10 @@ type tracked struct {
 	jobsDue      bool      // something happened since the last full list of jobs
 	jobsListed   time.Time // when that was
 	refreshAfter time.Duration
-	emptyOnce    bool // the last list of jobs was empty for no reason, and not believed
+	relistAt     time.Time // from when on it is a reason for another list that jobs are missing
+	relistPause  time.Duration
+	unlisted     error // why the last list of jobs failed, as long as none has been asked for since
+	emptyOnce    bool  // the last list of jobs was empty for no reason, and not believed
 
 	present     bool      // in the listing of this cycle
 	absentSince time.Time // since when it is absent and nobody answers why; zero: nothing is open
@@ -111,7 +114,8 @@ func (d *Discovery) ask(ctx context.Context, now time.Time) error {
 	}
 	d.labels.Living(living)
 	d.swap()
-	return nil
+	d.settleSlowly(ctx, slices.Collect(maps.Values(d.tracked)), now)
+	return ctx.Err()
 }
 
 // living is every operation that is known to be alive, whether it publishes anything or not: those that are listed, and
@@ -135,9 +139,19 @@ func (d *Discovery) living(listing ytclient.Listing) map[string]bool {
 // settle asks what there is to ask about the jobs of operations whose declarations are known.
 func (d *Discovery) settle(ctx context.Context, ops []*tracked, now time.Time) {
 	d.askJobs(ctx, ops, now)
-	d.askPorts(ctx, ops)
-	d.askAddresses(ctx, ops)
-	d.askNodes(ctx, ops, now)
+	d.askPorts(ctx, ops, now)
+}
+
+// settleSlowly asks what may take as long as a call may: exec nodes that were asked in vain, or about jobs in doubt, and the
+// places where authors write addresses. Nobody else waits for that: what is known without it is swapped in before. The three
+// report whether anything may have come of them.
+func (d *Discovery) settleSlowly(ctx context.Context, ops []*tracked, now time.Time) {
+	told := d.askSuspects(ctx, ops, now)
+	told = d.askAddresses(ctx, ops) || told
+	told = d.askNodes(ctx, ops, now) || told
+	if ctx.Err() == nil && told {
+		d.swap()
+	}
 }
 
 // hold is what a failed cycle does to what is known.
@@ -213,6 +227,7 @@ func (d *Discovery) askOperations(ctx context.Context, now time.Time) {
 			open = append(open, t)
 		}
 	}
+	d.silent.sweep(now)
 	forEach(ctx, d.concurrency, open, func(t *tracked) { d.askOperation(ctx, t, now) })
 	d.forget()
 }
@@ -257,6 +272,9 @@ func (d *Discovery) askJobs(ctx context.Context, ops []*tracked, now time.Time) 
 	var due []*tracked
 	for _, t := range ops {
 		switch {
+		case t.jobsNeeded(now) && d.silent.has(t.op.ID, now):
+			t.troubleOf("list_jobs", t.unlisted)
+			t.holdJobs(now, d.staleLimit)
 		case t.jobsNeeded(now):
 			due = append(due, t)
 		case t.present && reviving(t.state):
@@ -274,6 +292,7 @@ func (d *Discovery) forget() {
 
 // swap makes the snapshot of what is known now, hands it on, and offers it to the services table.
 func (d *Discovery) swap() {
+	d.reassign()
 	services, excess := d.services()
 	next, problems := NewSnapshot(d.Snapshot(), d.labels, services)
 	problems = slices.Concat(problems, excess, d.strays)

@@ -109,6 +109,7 @@ type Discovery struct {
 	strays  []Problem
 	seeds   *seeds // nil: there are none, or they have been sown
 	missing missing
+	silent  *silences // safe for concurrent use
 }
 
 // New checks the configuration; the error names every field that is wrong. It starts nothing and asks nothing.
@@ -159,6 +160,7 @@ func New(cfg Config) (*Discovery, error) {
 		missing:    make(missing),
 		labels:     NewLabels(nil),
 	}
+	d.silent = newSilences(d.callTimeout)
 	if err := cfg.SPYT.check(); err != nil {
 		errs = append(errs, err)
 	}

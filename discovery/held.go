@@ -30,6 +30,15 @@ type holding struct {
 	refused map[string]bool
 }
 
+// disown ends the operation's claims to addresses of a job that its node does not know.
+func (t *tracked) disown(jobID string) {
+	for _, c := range t.addresses.claims {
+		if c.job == jobID {
+			c.job = ""
+		}
+	}
+}
+
 // vouch ends all doubts: the cluster has just told that the job runs.
 func (j *job) vouch(now time.Time) {
 	j.seenAt, j.holding = now, holding{}
@@ -78,7 +87,7 @@ func (d *Discovery) noteFailures(failures []failure) (dropped bool) {
 		if j == nil {
 			continue
 		}
-		t.jobsDue = true
+		t.jobsDue, j.doubted = true, true
 		dropped = dropped || !j.holding.since.IsZero() && j.takes(f.endpoint.Addr)
 		if j.holding.refused == nil {
 			j.holding.refused = make(map[string]bool)
@@ -115,13 +124,21 @@ type heldJob struct {
 	of *tracked
 }
 
-// askNodes asks the exec nodes about held jobs that nobody has confirmed in a minute. Jobs without ports are nobody's
-// endpoints, unless somebody wrote where they answer.
-func (d *Discovery) askNodes(ctx context.Context, ops []*tracked, now time.Time) {
+// askNodes asks the exec nodes about held jobs that nobody has confirmed in a minute, and about jobs that did not take a
+// connection: a job that was killed may be listed as running for a while. Jobs without ports are nobody's endpoints, unless
+// somebody wrote where they answer.
+func (d *Discovery) askNodes(ctx context.Context, ops []*tracked, now time.Time) (told bool) {
 	var asked []heldJob
 	for _, t := range ops {
 		for _, j := range t.jobs {
-			if j.unconfirmed(now) && (len(j.ports) > 0 || j.claimed) {
+			silent := j.holding.silent
+			switch {
+			case !j.doubted && !j.unconfirmed(now) || len(j.ports) == 0 && !j.claimed:
+			case d.silent.has(j.Address, now):
+				// It was asked a moment ago and hangs: that is no confirmation.
+				j.holding.silent = silent || j.unconfirmed(now)
+				told = told || j.holding.silent != silent
+			default:
 				asked = append(asked, heldJob{job: j, of: t})
 			}
 		}
@@ -135,13 +152,14 @@ func (d *Discovery) askNodes(ctx context.Context, ops []*tracked, now time.Time)
 	}
 	forEach(ctx, d.concurrency, at, func(i int) { answered[i] = d.confirm(ctx, batches[i]) })
 	if ctx.Err() != nil {
-		return
+		return false
 	}
 	for i, batch := range batches {
 		for k, h := range batch {
 			h.confirm(answered[i][k], now)
 		}
 	}
+	return told || len(asked) > 0
 }
 
 // confirm asks for the ports of held jobs, and returns an answer for each.
@@ -151,6 +169,7 @@ func (d *Discovery) confirm(ctx context.Context, batch []heldJob) []ytclient.Por
 		jobs[i] = h.job
 	}
 	answers, err := d.jobPorts(ctx, jobs)
+	d.silent.note(jobs[0].Address, err)
 	if err != nil {
 		answers = make([]ytclient.PortsAnswer, len(batch))
 		for i := range answers {
@@ -160,13 +179,17 @@ func (d *Discovery) confirm(ctx context.Context, batch []heldJob) []ytclient.Por
 	return answers
 }
 
-// confirm takes over what the node says of the job. A job that it does not know has ended; everything else but the ports
-// that it always had is no confirmation, and it is asked again.
+// confirm takes over what the node says of the job. A job that it does not know has ended, even if it is still listed;
+// everything else but the ports that it always had is no confirmation, and a held job is asked about again.
 func (h heldJob) confirm(a ytclient.PortsAnswer, now time.Time) {
+	h.doubted = false
 	switch {
 	case errors.Is(a.Err, ytclient.ErrNotFound):
 		delete(h.of.jobs, h.ID)
+		h.of.disown(h.ID)
 		h.of.jobsDue = true
+	case a.Err == nil && h.holding.since.IsZero() && len(h.ports) > 0:
+		h.ports, h.portsNew = a.Ports, true
 	case a.Err != nil || !slices.Equal(a.Ports, h.ports):
 		h.holding.silent = true
 	default:

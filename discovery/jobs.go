@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -31,9 +30,13 @@ type job struct {
 	seenAt time.Time // when the cluster last answered that it runs
 
 	holding holding // since calls fail that would vouch for it
+	doubted bool    // it did not take a connection, and its node was not asked since
 
 	needsPorts bool // some service is on a port that the node gives to the job
 	claimed    bool // some service is at an address that was written by the job, as far as one can tell
+
+	portsAsked time.Time // the cycle in which they were last asked for
+	portsNew   bool      // they were told since the last swap
 
 	failures  int // answers in a row that were errors
 	unknown   int // answers in a row that the node does not know the job
@@ -42,7 +45,13 @@ type job struct {
 
 // jobsNeeded reports whether the operation's jobs must be listed in this cycle.
 func (t *tracked) jobsNeeded(now time.Time) bool {
-	return t.jobsKnowable() && (t.jobsDue || now.Sub(t.jobsListed) >= t.refreshAfter || t.unsettled())
+	switch {
+	case !t.jobsKnowable():
+		return false
+	case t.jobsDue || now.Sub(t.jobsListed) >= t.refreshAfter || t.addressesOpen():
+		return true
+	}
+	return !now.Before(t.relistAt) && t.short()
 }
 
 // jobsKnowable reports whether a list of the operation's jobs would tell anything. While the scheduler revives an operation,
@@ -60,8 +69,9 @@ func reviving(state string) bool {
 	return false
 }
 
-// unsettled reports whether some service answers on fewer endpoints than its task has jobs.
-func (t *tracked) unsettled() bool {
+// short reports whether some service answers on fewer endpoints than its task has jobs. Jobs that are still to come are
+// worth another look; those that have finished leave their operation short for good.
+func (t *tracked) short() bool {
 	want := make(map[string]int, len(t.tasks))
 	for _, task := range t.tasks {
 		want[task.Name] = task.JobCount
@@ -80,22 +90,37 @@ func (t *tracked) unsettled() bool {
 			return true
 		}
 	}
-	return t.addressesOpen()
+	return false
+}
+
+// relisted notes that the jobs were listed in full. If they were for no other reason than that some are missing, the pause
+// until that alone is a reason again is twice as long as the last one.
+func (t *tracked) relisted(now time.Time, period, refresh time.Duration, changed bool) {
+	if changed {
+		t.relistPause = 0
+	} else {
+		t.relistPause = max(period, 2*t.relistPause)
+	}
+	t.jobsListed, t.refreshAfter = now, jitter(refresh)
+	t.relistAt = now.Add(t.relistPause - period/2) // cycles come a little sooner or later
 }
 
 // listJobs brings the known jobs of one operation up to date. What the cluster does not answer removes nothing.
 func (d *Discovery) listJobs(ctx context.Context, t *tracked, now time.Time) {
+	changed := t.jobsDue
 	t.jobsDue = true // until answered in full
 	var listing ytclient.JobListing
 	err := d.call(ctx, func(ctx context.Context) (err error) {
 		listing, err = d.source.ListJobs(ctx, t.op.ID)
 		return err
 	})
+	d.silent.note(t.op.ID, err)
 	switch {
 	case errors.Is(err, ytclient.ErrNoSuchOperation):
 		t.gone = true
 		return
 	case err != nil:
+		t.unlisted = err
 		t.troubleOf("list_jobs", err)
 		t.holdJobs(now, d.staleLimit)
 		return
@@ -109,7 +134,8 @@ func (d *Discovery) listJobs(ctx context.Context, t *tracked, now time.Time) {
 		t.holdJobs(now, d.staleLimit)
 		return
 	}
-	t.jobsDue, t.jobsListed, t.refreshAfter = false, now, jitter(d.refresh)
+	t.jobsDue = false
+	t.relisted(now, d.period, d.refresh, changed)
 }
 
 // suddenlyEmpty reports an answer that no job runs where some did, unless it tells how they ended. It comes about in the
@@ -188,25 +214,41 @@ func (t *tracked) expire(now time.Time, limit time.Duration) {
 	}
 }
 
-// askPorts asks for the ports of every running job of the operations that has none yet.
-func (d *Discovery) askPorts(ctx context.Context, ops []*tracked) {
-	var fresh, suspect []*job
+// askPorts asks for the ports of every running job of the operations that has none yet and was not asked for in vain.
+func (d *Discovery) askPorts(ctx context.Context, ops []*tracked, now time.Time) {
+	fresh := portless(ops, func(j *job) bool { return j.failures == 0 })
+	for _, j := range fresh {
+		j.portsAsked = now
+	}
+	slices.SortFunc(fresh, byNode)
+	d.askBatches(ctx, slices.Collect(slices.Chunk(fresh, portsBatch)))
+}
+
+// askSuspects asks, node by node, for the ports of the jobs that were asked for in vain in an earlier cycle.
+func (d *Discovery) askSuspects(ctx context.Context, ops []*tracked, now time.Time) bool {
+	suspect := portless(ops, func(j *job) bool {
+		return j.failures > 0 && !j.portsAsked.Equal(now) && !d.silent.has(j.Address, now)
+	})
+	d.askBatches(ctx, chunkByNode(suspect, portsBatch))
+	return len(suspect) > 0
+}
+
+// portless are those running jobs of the operations that have no ports yet, need some, and are picked.
+func portless(ops []*tracked, pick func(*job) bool) (jobs []*job) {
 	for _, t := range ops {
 		if !t.present {
 			continue
 		}
 		for _, j := range t.jobs {
-			switch {
-			case !j.needsPorts || len(j.ports) > 0:
-			case j.failures > 0:
-				suspect = append(suspect, j)
-			default:
-				fresh = append(fresh, j)
+			if j.needsPorts && len(j.ports) == 0 && pick(j) {
+				jobs = append(jobs, j)
 			}
 		}
 	}
-	slices.SortFunc(fresh, byNode)
-	batches := slices.AppendSeq(slices.Collect(slices.Chunk(fresh, portsBatch)), slices.Values(chunkByNode(suspect, portsBatch)))
+	return jobs
+}
+
+func (d *Discovery) askBatches(ctx context.Context, batches [][]*job) {
 	forEach(ctx, d.concurrency, batches, func(batch []*job) { d.askBatch(ctx, batch) })
 }
 
@@ -260,6 +302,9 @@ func (d *Discovery) jobPorts(ctx context.Context, jobs []*job) (answers []ytclie
 
 func (d *Discovery) askBatch(ctx context.Context, batch []*job) {
 	answers, err := d.jobPorts(ctx, batch)
+	if batch[0].Address == batch[len(batch)-1].Address { // they are sorted
+		d.silent.note(batch[0].Address, err)
+	}
 	for i, j := range batch {
 		if err != nil {
 			j.take(ytclient.PortsAnswer{Err: err})
@@ -282,7 +327,7 @@ func (j *job) take(a ytclient.PortsAnswer) {
 		j.failures++
 		j.portCause = cause(a.Err)
 	default:
-		j.failures, j.unknown, j.ports = 0, 0, a.Ports
+		j.failures, j.unknown, j.ports, j.portsNew = 0, 0, a.Ports, true
 	}
 }
 
@@ -310,7 +355,7 @@ func (t *tracked) services() []Service {
 		}
 		for _, j := range jobs[d.task] {
 			if d.portIndex < len(j.ports) {
-				s.Endpoints = append(s.Endpoints, Endpoint{JobID: j.ID, Addr: net.JoinHostPort(j.host, strconv.Itoa(j.ports[d.portIndex]))})
+				s.Endpoints = append(s.Endpoints, Endpoint{JobID: j.ID, Addr: j.addr(j.ports[d.portIndex])})
 			}
 		}
 		services = append(services, s)
@@ -321,7 +366,7 @@ func (t *tracked) services() []Service {
 // told takes over the ports that a node told of beside those of its other jobs.
 func (j *job) told(n ytclient.NodeJob) *job {
 	if len(j.ports) == 0 {
-		j.ports = n.Ports
+		j.ports, j.portsNew = n.Ports, true
 	}
 	return j
 }

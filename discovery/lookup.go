@@ -143,11 +143,17 @@ func (d *Discovery) askTheirNodes(ctx context.Context, siblings map[string][]str
 		addresses = append(addresses, at...)
 	}
 	answered := make([]nodeAnswer, len(addresses))
+	now := time.Now()
 	d.forEachIndex(ctx, len(addresses), func(i int) {
+		if d.silent.has(addresses[i], now) {
+			answered[i].err = errSilent
+			return
+		}
 		answered[i].err = d.call(ctx, func(ctx context.Context) (err error) {
 			answered[i].jobs, err = d.source.NodeJobs(ctx, addresses[i])
 			return err
 		})
+		d.silent.note(addresses[i], answered[i].err)
 	})
 	answers := make(nodeAnswers, len(addresses))
 	for i, address := range addresses {

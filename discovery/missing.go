@@ -12,7 +12,7 @@ import (
 // missing are the operations of the rows that the services table had at the start, as long as no listing has shown them and
 // the cluster has not said that they ended; by id, since when it does not answer (zero: it does). A process that starts while
 // the scheduler revives its operations finds them in no listing. They live all the same, so their labels and their rows
-// stay theirs.
+// stay theirs, and what they publish is published.
 type missing map[string]time.Time
 
 // remember notes whose rows the table has.
@@ -29,16 +29,13 @@ func (d *Discovery) askMissing(ctx context.Context, living map[string]bool, now 
 	for id := range d.missing {
 		ids = append(ids, id)
 	}
-	gone := make([]bool, len(ids))
-	failed := make([]bool, len(ids))
+	infos := make([]ytclient.OperationInfo, len(ids))
+	errs := make([]error, len(ids))
 	d.forEachIndex(ctx, len(ids), func(i int) {
-		var info ytclient.OperationInfo
-		err := d.call(ctx, func(ctx context.Context) (err error) {
-			info, err = d.source.GetOperation(ctx, ids[i])
+		errs[i] = d.call(ctx, func(ctx context.Context) (err error) {
+			infos[i], err = d.source.GetOperation(ctx, ids[i])
 			return err
 		})
-		gone[i] = errors.Is(err, ytclient.ErrNoSuchOperation) || err == nil && info.Final()
-		failed[i] = err != nil
 	})
 	if ctx.Err() != nil {
 		return
@@ -46,12 +43,37 @@ func (d *Discovery) askMissing(ctx context.Context, living map[string]bool, now 
 	for i, id := range ids {
 		since := d.missing[id]
 		switch {
-		case gone[i], failed[i] && !since.IsZero() && now.Sub(since) > d.staleLimit:
+		case errors.Is(errs[i], ytclient.ErrNoSuchOperation), errs[i] == nil && infos[i].Final():
 			delete(d.missing, id)
-		case !failed[i]:
+		case errs[i] == nil:
 			d.missing[id] = time.Time{}
+			if d.adopt(infos[i]) {
+				delete(d.missing, id)
+				living[id] = true
+			}
 		case since.IsZero():
 			d.missing[id] = now
+		case now.Sub(since) > d.staleLimit:
+			delete(d.missing, id)
 		}
 	}
+}
+
+// adopt makes a missing operation one that was known and is not listed, and reports whether it publishes anything. Its
+// services have no endpoints before it is listed again, but they are there.
+func (d *Discovery) adopt(info ytclient.OperationInfo) bool {
+	if info.Operation == nil {
+		return false
+	}
+	p, problems := publisherOf(d.publishers, info.Operation.Annotations)
+	if p == nil {
+		return false
+	}
+	t := &tracked{
+		op: *info.Operation, state: info.State, publisher: p, claimProblems: problems,
+		resolved: true, tasks: info.Tasks, jobs: make(map[string]*job),
+	}
+	t.declare()
+	d.tracked[info.ID] = t
+	return true
 }

@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,6 +79,16 @@ func TestHangingCalls(t *testing.T) {
 		}})
 	}
 
+	// Who hangs is left alone for a while.
+	answers := func(who string) {
+		t.Helper()
+		for d.silent.has(who, time.Now()) {
+			if time.Sleep(10 * time.Millisecond); t.Context().Err() != nil {
+				t.Fatalf("%s is left alone for ever", who)
+			}
+		}
+	}
+
 	removeJobs, removePorts := hang("list_jobs", "1-0-3e8-1"), hang("execute_batch", "2-0-384-1")
 	// The ports of 3 are asked for in one call with those of 2, the first time.
 	cycle(`
@@ -94,13 +105,26 @@ func TestHangingCalls(t *testing.T) {
 3-0-3e8-1 [{3-0-384-1 node-3:20003}]
 ! cluster_call 1-0-3e8-1: list_jobs failed, what was known is kept: unavailable
 ! cluster_call 2-0-3e8-1 task "server": the exec node does not tell the ports of a job: unavailable`)
+	// … and then it is left alone for a while.
+	before := cluster.Faults().Calls()["execute_batch"]
+	cycle(`
+1-0-3e8-1 []
+2-0-3e8-1 []
+3-0-3e8-1 [{3-0-384-1 node-3:20003}]
+! cluster_call 1-0-3e8-1: list_jobs failed, what was known is kept: unavailable
+! cluster_call 2-0-3e8-1 task "server": the exec node does not tell the ports of a job: unavailable`)
+	if n := cluster.Faults().Calls()["execute_batch"] - before; n != 0 {
+		t.Errorf("a node that hangs was asked %d times in the next cycle", n)
+	}
 	removePorts()
+	answers(suiteNodes[1])
 	cycle(`
 1-0-3e8-1 []
 2-0-3e8-1 [{2-0-384-1 node-2:20002}]
 3-0-3e8-1 [{3-0-384-1 node-3:20003}]
 ! cluster_call 1-0-3e8-1: list_jobs failed, what was known is kept: unavailable`)
 	removeJobs()
+	answers("1-0-3e8-1")
 	cycle(`
 1-0-3e8-1 [{1-0-384-1 node-1:20001}]
 2-0-3e8-1 [{2-0-384-1 node-2:20002}]
@@ -135,5 +159,74 @@ func TestSameStartTimes(t *testing.T) {
 	}
 	if n, calls := len(listing.Operations), cluster.Faults().Calls()["list_operations"]; n != operations || calls != 2 {
 		t.Errorf("%d of %d operations, in %d pages, want 2", n, operations, calls)
+	}
+}
+
+// TestHangingGetOperation: nobody answers about an operation that is new, nor about one that is not listed any more. The one is
+// not there yet, the other is kept, and nobody else waits for either longer than a call may take.
+func TestHangingGetOperation(t *testing.T) {
+	t.Parallel()
+	cluster, d := bubbleless(t, Config{CallTimeout: 1500 * time.Millisecond})
+	for i := range 2 {
+		pretendServer(t, cluster, fmt.Sprintf("%d-0-3e8-1", i+1), fmt.Sprintf("%d-0-384-1", i+1), suiteNodes[i], 20_001+i, start)
+	}
+	endpoints := func(want ...string) {
+		t.Helper()
+		begin := time.Now()
+		if err := d.cycle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begin); took > 6*time.Second {
+			t.Errorf("the cycle took %s", took)
+		}
+		var got []string
+		for _, s := range d.Snapshot().Services() {
+			got = append(got, fmt.Sprint(s.OperationID, s.Endpoints))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("there is %q, want %q; problems %v", got, want, d.Problems())
+		}
+	}
+	one, two := "1-0-3e8-1[{1-0-384-1 node-1:20001}]", "2-0-3e8-1[{2-0-384-1 node-2:20002}]"
+	endpoints(one, two)
+
+	cluster.Faults().Add(ytlocal.Fault{Command: "get_operation", Hang: true, Match: func(c ytlocal.Call) bool {
+		return c.Params["operation_id"] != "3-0-3e8-1"
+	}})
+	cluster.Faults().Add(ytlocal.Fault{Command: "list_operations", Edit: ytlocal.WithoutOperations("1-0-3e8-1")})
+	pretendServer(t, cluster, "3-0-3e8-1", "3-0-384-1", suiteNodes[2], 20_003, start)
+	pretendServer(t, cluster, "4-0-3e8-1", "4-0-384-1", suiteNodes[2], 20_004, start)
+	three := "3-0-3e8-1[{3-0-384-1 node-3:20003}]"
+	endpoints(one, two, three)
+	for _, id := range []string{"1-0-3e8-1", "4-0-3e8-1"} {
+		if !slices.ContainsFunc(d.Problems(), func(p Problem) bool { return p.OperationID == id && p.Kind == ClusterCall }) {
+			t.Errorf("no problem of %s: %v", id, d.Problems())
+		}
+	}
+	endpoints(one, two, three)
+
+	cluster.Faults().Clear()
+	for _, id := range []string{"1-0-3e8-1", "4-0-3e8-1"} {
+		for d.silent.has(id, time.Now()) {
+			if time.Sleep(10 * time.Millisecond); t.Context().Err() != nil {
+				t.Fatalf("%s is left alone for ever", id)
+			}
+		}
+	}
+	endpoints(one, two, three, "4-0-3e8-1[{4-0-384-1 node-3:20004}]")
+}
+
+// TestSlowCalls: an answer that comes late, but in time, is an answer.
+func TestSlowCalls(t *testing.T) {
+	t.Parallel()
+	cluster, d := bubbleless(t, Config{CallTimeout: 20 * time.Second})
+	pretendServer(t, cluster, "1-0-3e8-1", "1-0-384-1", suiteNodes[0], 20_001, start)
+	cluster.Faults().Add(ytlocal.Fault{Delay: 300 * time.Millisecond})
+	begin := time.Now()
+	if err := d.cycle(t.Context()); err != nil || d.Snapshot().Endpoints() != 1 || len(d.Problems()) != 0 {
+		t.Errorf("%v; there is\n%s%v", err, d.Snapshot(), d.Problems())
+	}
+	if took := time.Since(begin); took < 4*300*time.Millisecond {
+		t.Errorf("the cycle took %s: its calls were not slow", took)
 	}
 }

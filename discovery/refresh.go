@@ -218,5 +218,6 @@ func (d *Discovery) refreshRound(ctx context.Context) {
 	d.settle(ctx, ops, now)
 	if ctx.Err() == nil {
 		d.swap()
+		d.settleSlowly(ctx, ops, now)
 	}
 }

@@ -15,12 +15,16 @@ import (
 // scaleCost is what one call costs the cluster of the benchmarks.
 const scaleCost = 2 * time.Millisecond
 
+// minRatio is a third of what is usual: both sides run on the same machine in the same run, but it may be a busy one.
+const minRatio = 12
+
 // BenchmarkCycle measures cycles over 1,000 operations of 10 jobs, on a cluster that needs 2 ms for a call and for a request
 // of a batch the same divided by the batch's concurrency.
 //
 // The first cycle of a process is compared with the sequential algorithm: list the operations, list the jobs of each, get
 // the ports of each job, one call after the other. That runs once, in full, in the same run; it takes half a minute.
-// "x-sequential" is how many times faster the cycle is. "calls" are those that arrive at the cluster.
+// "x-sequential" is how many times faster the cycle is; below minRatio the benchmark fails. "calls" are those that arrive at
+// the cluster.
 func BenchmarkCycle(b *testing.B) {
 	s := newScale(b)
 	s.cluster.Faults().SetCost(scaleCost)
@@ -45,7 +49,20 @@ func BenchmarkCycle(b *testing.B) {
 		for b.Loop() {
 			last = s.cycle(b, s.discovery(b))
 		}
-		b.ReportMetric(float64(reference)/(float64(b.Elapsed())/float64(b.N)), "x-sequential")
+		ratio := float64(reference) / (float64(b.Elapsed()) / float64(b.N))
+		b.ReportMetric(ratio, "x-sequential")
+		// Somebody else's work on the machine disturbs a second more than half a minute: the fastest of a few counts.
+		for range 4 {
+			if ratio >= minRatio {
+				break
+			}
+			begin := time.Now()
+			s.cycle(b, s.discovery(b))
+			ratio = max(ratio, float64(reference)/float64(time.Since(begin)))
+		}
+		if ratio < minRatio {
+			b.Errorf("a cold cycle is %.1f times faster than the sequential algorithm, want %d times", ratio, minRatio)
+		}
 		b.ReportMetric(reference.Seconds(), "sequential-s")
 		calls(b, last)
 	})

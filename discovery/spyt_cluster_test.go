@@ -20,13 +20,18 @@ import (
 	"taskproxy/ytclient/ytlocal/scheduler"
 )
 
-// sparkTown is a local cluster on which things of SPYT's shape run, and a Discovery that watches it.
+// sparkTown is a local cluster on which things of SPYT's shape run, and a Discovery that watches it and writes the services
+// table.
 type sparkTown struct {
 	t         *testing.T
 	cluster   *ytlocal.Cluster
 	admin     yt.Client
+	client    *ytclient.Client
 	discovery *discovery.Discovery
 }
+
+// servicesTable is where SPYT's client looks, and nowhere else.
+const servicesTable = "//sys/task_proxies/services"
 
 func newSparkTown(t *testing.T) *sparkTown {
 	t.Helper()
@@ -44,30 +49,47 @@ func newSparkTown(t *testing.T) *sparkTown {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	admin, err := ythttp.NewClient(&yt.Config{
-		Proxy: cluster.Addr(), Token: cluster.RootToken(), CompressionCodec: yt.ClientCodecNone, DisableProxyDiscovery: true,
+	w := &sparkTown{t: t, cluster: cluster, client: client}
+	w.admin = w.as(cluster.RootToken())
+	return w
+}
+
+// as returns the SDK's client of somebody.
+func (w *sparkTown) as(token string) yt.Client {
+	w.t.Helper()
+	yc, err := ythttp.NewClient(&yt.Config{
+		Proxy: w.cluster.Addr(), Token: token, CompressionCodec: yt.ClientCodecNone, DisableProxyDiscovery: true,
 	})
 	if err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
-	t.Cleanup(admin.Stop)
-	w := &sparkTown{t: t, cluster: cluster, admin: admin}
+	w.t.Cleanup(yc.Stop)
+	return yc
+}
+
+// watch lets discovery run until the test ends.
+func (w *sparkTown) watch() {
+	w.t.Helper()
+	bases, err := discovery.NewBases("task-proxy.example.com")
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	w.discovery, err = discovery.New(discovery.Config{
-		Source: client, Period: 20 * time.Millisecond, JobsRefreshPeriod: 100 * time.Millisecond,
+		Source: w.client, Store: w.client.ServicesTable(servicesTable), Bases: bases,
+		Period: 20 * time.Millisecond, JobsRefreshPeriod: 100 * time.Millisecond,
 	})
 	if err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan error)
 	go func() { done <- w.discovery.Run(ctx) }()
-	t.Cleanup(func() {
+	w.t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("Run = %v", err)
+			w.t.Errorf("Run = %v", err)
 		}
 	})
-	return w
 }
 
 // start starts an operation whose jobs are told and not run; tasks give the number of ports.
@@ -187,6 +209,7 @@ func (w *sparkTown) awaitProblem(operation, words string) {
 func TestSparkOnCluster(t *testing.T) {
 	t.Parallel()
 	w := newSparkTown(t)
+	w.watch()
 	driver := w.start(nil, map[string]any{"x": "y"}, map[string]int{"driver": 0})
 	w.job(driver, "driver")
 	w.say(driver, map[string]any{"description": map[string]any{"Web UI": "http://127.0.0.1:27001"}})
@@ -248,4 +271,100 @@ func TestSparkOnCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.awaitServices(driver)
+}
+
+// TestSPYTReadsTheTable does what spark-submit-yt of SPYT 2.9 does, with the SDK and as a user without rights of his own, when
+// its cluster has been started for the task proxy: then the operations carry is_spark and task_proxy both.
+func TestSPYTReadsTheTable(t *testing.T) {
+	t.Parallel()
+	w := newSparkTown(t)
+	alice, err := w.cluster.AddUser("alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	yc := w.as(alice.Token)
+	const path = "//home/spark/c-1"
+	if got, err := spytTaskProxy(t.Context(), yc, path); got != nil || err != nil {
+		t.Errorf("without a table there is %v, %v", got, err)
+	}
+
+	about := map[string]any{"Spark over YT": map[string]any{"discovery_path": path, "job_types": []string{"master", "history"}}}
+	service := func(index int) map[string]any { return map[string]any{"protocol": "http", "port_index": index} }
+	spark := w.start(map[string]any{"is_spark": true, "task_proxy": map[string]any{"enabled": true, "tasks_info": map[string]any{
+		"master": map[string]any{"rest": service(2), "ui": service(1)}, "history": map[string]any{"ui": service(0)},
+	}}}, about, map[string]int{"master": 3, "history": 1})
+	children := map[string]any{"is_spark": true, "task_proxy": map[string]any{"enabled": true, "tasks_info": map[string]any{}}}
+	w.start(children, about, map[string]int{"workers": 2})
+	w.start(children, about, map[string]int{"drivers": 1})
+	other := w.start(map[string]any{"task_proxy": map[string]any{"enabled": true}}, nil, map[string]int{"server": 2})
+	master, history := w.job(spark, "master"), w.job(spark, "history")
+	w.plant(path, map[string]string{
+		"operation": spark, "webui": fmt.Sprintf("127.0.0.1:%d", master.Ports[1]), "rest": fmt.Sprintf("127.0.0.1:%d", master.Ports[2]),
+		"spark_address": fmt.Sprintf("127.0.0.1:%d", master.Ports[0]), "shs": fmt.Sprintf("127.0.0.1:%d", history.Ports[0]),
+	})
+	w.watch()
+
+	domain := func(task, name string) string {
+		return discovery.ShortID(spark, task, name) + ".task-proxy.example.com"
+	}
+	want := map[string]string{
+		"master_rest": domain("master", "rest"), "master_ui": domain("master", "ui"), "history_ui": domain("history", "ui"),
+	}
+	var got map[string]string
+	w.await("table that SPYT can use", func() bool {
+		got, err = spytTaskProxy(t.Context(), yc, path)
+		return err != nil || len(got) == len(want)
+	})
+	if err != nil || !maps.Equal(got, want) {
+		t.Errorf("SPYT's client has %v, %v, want %v", got, err, want)
+	}
+	rows, err := w.client.ServicesTable(servicesTable).ReadServices(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows {
+		if r.OperationID != spark && r.OperationID != other {
+			t.Errorf("there is a row of another operation: %+v", r)
+		}
+	}
+	if len(rows) != 5 {
+		t.Errorf("there are %d rows, want 3 of SPYT's and 2 of the other operation: %v", len(rows), rows)
+	}
+}
+
+// spytTaskProxy is SPYT's side: it finds its operation by the discovery path, reads the whole table, keeps that operation's rows
+// and hands their domains on, each by a name made of task and service. Whoever gets them knows three of these names, and
+// takes no other.
+func spytTaskProxy(ctx context.Context, yc yt.Client, discoveryPath ypath.Path) (map[string]string, error) {
+	if ok, err := yc.NodeExists(ctx, ypath.Path(servicesTable), nil); err != nil || !ok {
+		return nil, err
+	}
+	var operations []string
+	if err := yc.ListNode(ctx, discoveryPath.Child("discovery").Child("operation"), &operations, nil); err != nil {
+		return nil, err
+	}
+	if len(operations) != 1 {
+		return nil, fmt.Errorf("the discovery path names the operations %q", operations)
+	}
+	reader, err := yc.ReadTable(ctx, ypath.Path(servicesTable), nil)
+	if err != nil {
+		return nil, err
+	}
+	defer reader.Close()
+	arguments := map[string]string{}
+	for reader.Next() {
+		var row map[string]any
+		if err := reader.Scan(&row); err != nil {
+			return nil, err
+		}
+		if row["operation_id"] != operations[0] {
+			continue
+		}
+		name := fmt.Sprintf("%s_%s", row["task_name"], row["service"])
+		if !slices.Contains([]string{"master_rest", "master_ui", "history_ui"}, name) {
+			return nil, fmt.Errorf("TypeError: got an unexpected keyword argument %q", name)
+		}
+		arguments[name], _ = row["domain"].(string)
+	}
+	return arguments, reader.Err()
 }

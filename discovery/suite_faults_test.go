@@ -18,7 +18,7 @@ func (w *suiteWorld) fault(words []string, options map[string]string) error {
 		w.schedulerRestarts = true
 		return nil
 	}
-	f := ytlocal.Fault{Command: words[0]}
+	f := ytlocal.Fault{Command: strings.TrimPrefix(words[0], "any")}
 	for name, value := range options {
 		switch name {
 		case "if":
@@ -66,7 +66,7 @@ func misbehave(f *ytlocal.Fault, what string, words []string) error {
 		f.Status, f.Body = n, &body
 		return err
 	case "body":
-		body := argument(0)
+		body := repeated(argument(0))
 		f.Body = &body
 	case "cut":
 		cuts := map[string]ytlocal.Cut{"before": ytlocal.CutBefore, "headers": ytlocal.CutHeaders, "body": ytlocal.CutBody}

@@ -30,8 +30,9 @@ import (
 //	set NAME VALUE                        of the configuration: spyt-rest=hide, spyt-rest-permission, spyt-ports,
 //	                                      per-user, all; in the first part or beside restart
 //	                                      an operation or job that is told again keeps what belongs to it
-//	operation ID [user=] [alias=] [state=] [start=SECONDS] [{ANNOTATIONS}]
-//	                                      the annotations are YSON and end the line
+//	operation ID [user=] [alias=] [state=] [start=SECONDS] [acl=deny] [{ANNOTATIONS}]
+//	                                      the annotations are YSON and end the line, "x"*1000 being a thousand x in them,
+//	                                      too; acl=deny: its author lets the robot not read it
 //	task OPERATION NAME [jobs=1] [ports=1]
 //	job OPERATION ID TASK ADDRESS [ports=1,2] [state=] [stale] [away]
 //	                                      ports are those that the node has given; away: the node does not know the job
@@ -39,14 +40,16 @@ import (
 //	remove PATH                           from now on
 //	resolve HOST [IP...]                  from now on; without an IP the resolver does not answer
 //	refused JOB                           a connection to the job's endpoints has just failed
+//	token revoked|renewed                 the robot's, from now on
+//	rights none|read                      of the robot on operations, from now on; at first it may read them
 //	fault scheduler restarts
 //	fault COMMAND [if=TEXT] [times=N] WHAT
 //
-// A fault hits calls of the command with TEXT in their parameters; inside batches too. WHAT is one of
+// A fault hits calls of the command ("any": of each) with TEXT in their parameters; inside batches too. WHAT is one of
 //
 //	code N [STATUS]                       the cluster's error, with its own status or another
 //	status N [BODY]                       a status without any error of the cluster's, such as a balancer's page
-//	body TEXT                             another body with status 200
+//	body TEXT                             another body with status 200; with repetitions, as annotations
 //	cut before|headers|body               the connection breaks
 //	state S                               get_operation tells this state
 //	without [ID...]                       list_operations or list_jobs leaves these out, or all
@@ -64,6 +67,7 @@ type suiteWorld struct {
 	cypress           []func(context.Context, yt.Client) error
 	names             names
 	refused           []string
+	robot             []func(context.Context, *stage) error
 	faults            []ytlocal.Fault
 	schedulerRestarts bool
 }
@@ -121,6 +125,8 @@ func (w *suiteWorld) parse(line string) error {
 		"remove":  {1, 1, w.remove},
 		"resolve": {1, 9, w.resolve},
 		"refused": {1, 1, func(words []string, _ map[string]string) error { w.refused = append(w.refused, words[0]); return nil }},
+		"token":   {1, 1, w.token},
+		"rights":  {1, 1, w.rights},
 		"fault":   {2, 99, w.fault},
 	}
 	l, ok := lines[words[0]]
@@ -217,6 +223,11 @@ func (w *suiteWorld) operation(id string, options map[string]string, annotations
 			op.Alias = value
 		case "state":
 			op.State = value
+		case "acl":
+			if value != "deny" {
+				return errors.New("an acl is deny")
+			}
+			op.ACL = robotDenied
 		case "start":
 			n, err := strconv.Atoi(value)
 			if err != nil {
@@ -228,7 +239,7 @@ func (w *suiteWorld) operation(id string, options map[string]string, annotations
 		}
 	}
 	if annotations != "" {
-		if err := yson.Unmarshal([]byte(annotations), &op.Annotations); err != nil {
+		if err := yson.Unmarshal([]byte(repeated(annotations)), &op.Annotations); err != nil {
 			return err
 		}
 	}

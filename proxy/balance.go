@@ -16,6 +16,9 @@ import (
 	"taskproxy/discovery"
 )
 
+// errJustFailed: all that is left are endpoints that did not take a connection a moment ago.
+var errJustFailed = &Error{cause: causeConnect, Err: errors.New("it did not take a connection a moment ago")}
+
 // balancer is the http.RoundTripper behind httputil.ReverseProxy. It chooses the endpoint and decides which failures may
 // try the next one; nothing else retries.
 type balancer struct {
@@ -52,6 +55,9 @@ func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
 		req.Body = &requestBody{ReadCloser: req.Body, x: x, out: req}
 	}
 	var last error = causeNoEndpoint
+	if len(turn.endpoints) > 0 {
+		last = errJustFailed
+	}
 	for {
 		endpoint, ok := turn.next()
 		if !ok {
@@ -257,7 +263,7 @@ func newTurn(s *discovery.Service, aside *setAside) turn {
 }
 
 // next is the endpoint to try: the first in turn that was not tried, passing over those that are set aside as long as
-// there is another. It reports false when each was tried.
+// there is another. It reports false when each was tried, or failed a moment ago.
 func (t *turn) next() (discovery.Endpoint, bool) {
 	n := len(t.endpoints)
 	second := -1
@@ -270,7 +276,7 @@ func (t *turn) next() (discovery.Endpoint, bool) {
 			t.tried = append(t.tried, at)
 			return t.endpoints[at], true
 		}
-		if second < 0 {
+		if second < 0 && !t.aside.justFailed(t.endpoints[at]) {
 			second = at
 		}
 	}
@@ -324,6 +330,15 @@ func (a *setAside) takes(e discovery.Endpoint) bool {
 	}
 	p.until, p.probing = now.Add(probeTime), true
 	return true
+}
+
+// justFailed reports whether an endpoint failed less than firstAside ago. Its job may have ended and its port be somebody
+// else's: before the cluster could be asked, not even a request that has no other endpoint goes there.
+func (a *setAside) justFailed(e discovery.Endpoint) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p, ok := a.m[e]
+	return ok && !p.probing && time.Until(p.until) > p.step-firstAside
 }
 
 // failed sets an endpoint aside, each time for twice as long. Requests that were under way when it happened are the same

@@ -41,6 +41,9 @@ type Client struct {
 	token   func() (string, error)
 	timeout time.Duration
 	metrics *Metrics
+
+	heavy     heavy
+	maxAnswer int // the constant, but in tests
 }
 
 const (
@@ -48,9 +51,9 @@ const (
 	// maxConns bounds the connections of one client towards the cluster; further calls wait for a free one. A cluster limits
 	// a user's concurrent requests to about a hundred.
 	maxConns = 64
-	// maxAnswer bounds the answer of a call that we read ourselves: a page of 1,000 operations with large annotations
-	// fits by far.
-	maxAnswer = 256 << 20
+	// maxAnswer bounds the answer of a call that we read ourselves, which is held in memory as a whole; some sixteen may be at
+	// the same time. A page of 1,000 operations fits, of 32 KiB each.
+	maxAnswer = 32 << 20
 )
 
 // New returns a client. It makes no call. Close it to release its connections.
@@ -66,7 +69,7 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{base: base, token: cfg.Token, timeout: cfg.CallTimeout, metrics: cfg.Metrics}
+	c := &Client{base: base, token: cfg.Token, timeout: cfg.CallTimeout, metrics: cfg.Metrics, maxAnswer: maxAnswer}
 	if c.timeout <= 0 {
 		c.timeout = defaultCallTimeout
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -95,6 +96,19 @@ func TestContract(t *testing.T) {
 		info, err := client.GetOperation(t.Context(), id)
 		if err != nil || info.Final() || !slices.Equal(info.Tasks, []ytclient.Task{{Name: "server", JobCount: 2, PortCount: 3}}) {
 			t.Errorf("GetOperation = %+v, %v", info, err)
+		}
+		listing, err := client.ListOperations(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(listing.Operations, func(o ytclient.Operation) bool { return o.ID == id })
+		if i < 0 || info.Operation == nil {
+			t.Fatalf("operation listed at %d, GetOperation tells of it: %t", i, info.Operation != nil)
+		}
+		listed := listing.Operations[i]
+		listed.BriefProgress = ""
+		if len(listed.Annotations) == 0 || !reflect.DeepEqual(*info.Operation, listed) {
+			t.Errorf("GetOperation tells %+v, the listing %+v", *info.Operation, listed)
 		}
 	})
 	t.Run("permission", func(t *testing.T) {

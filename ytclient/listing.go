@@ -27,67 +27,77 @@ var operationAttributes = []string{
 	"id", "state", "authenticated_user", "start_time", "brief_spec", "runtime_parameters", "brief_progress",
 }
 
-// ListOperations lists all running operations, page by page. An item that cannot be read is in Listing.Odd and harms no
-// other. When any page fails the whole listing does: nothing can be concluded from a part of it.
+// ListOperations lists all running operations, page by page. An item that cannot be read, or is too long, is in Listing.Odd
+// and harms no other. When any page fails the whole listing does: nothing can be concluded from a part of it.
 //
 // Errors: ErrOverloaded, ErrUnavailable, ErrDenied, ErrUnauthenticated.
 func (c *Client) ListOperations(ctx context.Context) (Listing, error) {
-	var (
-		listing Listing
-		seen    = make(map[string]bool)
-		cursor  time.Time
-	)
-	for page := 0; ; page++ {
-		p, err := c.operationsPage(ctx, cursor)
+	g := newGathered(ctx)
+	var cursor time.Time
+	if c.heavy.any() {
+		if err := c.listByName(ctx, g, cursor, pageSize); err != nil {
+			return Listing{}, err
+		}
+		return g.listing, nil
+	}
+	for page := 0; page < maxPages; page++ {
+		p, err := c.operationsPage(ctx, cursor, pageSize, operationAttributes)
 		if err != nil {
 			return Listing{}, err
 		}
-		for _, o := range p.operations {
-			if !seen[o.ID] {
-				seen[o.ID] = true
-				listing.Operations = append(listing.Operations, o)
-			}
-		}
-		for _, o := range p.odd {
-			if o.OperationID == "" || !seen[o.OperationID] {
-				seen[o.OperationID] = true
-				listing.Odd = append(listing.Odd, o)
-			}
-		}
-		if !p.incomplete {
-			return listing, nil
-		}
-		// The cluster's cursor excludes its own instant: one microsecond later the operations of the page's last instant are
-		// read again, and those of the same instant that did not fit are not lost.
-		next := p.oldest.Add(time.Microsecond)
+		g.take(p)
 		switch {
-		case p.oldest.IsZero():
-			return Listing{}, fmt.Errorf("list_operations: %w: it says that there is more, but the page has no start_time to go on from", ErrUnavailable)
-		case !cursor.IsZero() && !next.Before(cursor):
-			return Listing{}, fmt.Errorf("list_operations: %w: more than %d operations started at %s", ErrUnavailable, pageSize, stamp(p.oldest))
-		case page+1 >= maxPages:
-			return Listing{}, fmt.Errorf("list_operations: %w: it still has more after %d pages", ErrUnavailable, maxPages)
+		case p.cut:
+			if err := c.listByName(ctx, g, cursor, p.nextLimit(pageSize)); err != nil {
+				return Listing{}, err
+			}
+			return g.listing, nil
+		case !p.incomplete:
+			return g.listing, nil
 		}
-		cursor = next
+		if cursor, err = p.after(cursor); err != nil {
+			return Listing{}, err
+		}
 	}
+	return Listing{}, errManyPages
 }
+
+var errManyPages = fmt.Errorf("list_operations: %w: it still has more after %d pages", ErrUnavailable, maxPages)
 
 type operationsPage struct {
-	operations []Operation
-	odd        []OddItem
+	items      []listedItem
 	incomplete bool
-	oldest     time.Time // start time of the last item that has one
+	cut        bool // it is longer than we read; what is here is its beginning
+	light      bool // it is short enough that a few times as much would do
 }
 
-func (c *Client) operationsPage(ctx context.Context, cursor time.Time) (page operationsPage, err error) {
-	params := map[string]any{"state": "running", "limit": pageSize, "attributes": operationAttributes, "include_counters": false}
+// listedItem is one item of which what the cluster itself writes is decoded, and what its author wrote is not yet.
+type listedItem struct {
+	Operation // ID, StartTime, State, User; what could be read of them if there is an error
+
+	err    error
+	fields map[string]yson.RawValue
+	size   int // bytes
+}
+
+// operationsPage asks for the newest operations that started before the cursor; a zero one is now.
+func (c *Client) operationsPage(ctx context.Context, cursor time.Time, limit int, attributes []string) (page operationsPage, err error) {
+	params := map[string]any{"state": "running", "limit": limit, "attributes": attributes, "include_counters": false}
 	if !cursor.IsZero() {
 		params["cursor_time"] = stamp(cursor)
 		params["cursor_direction"] = "past"
 	}
 	var items []yson.RawValue
 	err = c.do(ctx, "list_operations", func(ctx context.Context) error {
-		answer, err := c.get(ctx, "list_operations", params)
+		body, cut, err := c.getBody(ctx, "list_operations", params)
+		if err != nil {
+			return err
+		}
+		if page.light = len(body) < c.maxAnswer/4; cut {
+			page.cut, items = true, splitStart(body, "operations")
+			return nil
+		}
+		answer, err := answerMap(body)
 		if err != nil {
 			return err
 		}
@@ -101,39 +111,65 @@ func (c *Client) operationsPage(ctx context.Context, cursor time.Time) (page ope
 		return nil
 	})
 	for _, raw := range items {
-		o, err := decodeOperation(raw)
-		if !o.StartTime.IsZero() {
-			page.oldest = o.StartTime
-		}
-		if err != nil {
-			page.odd = append(page.odd, OddItem{OperationID: o.ID, Err: err})
-			continue
-		}
-		page.operations = append(page.operations, o)
+		page.items = append(page.items, identify(raw))
 	}
 	return page, err
 }
 
-// decodeOperation reads one item. What it could read is returned with the error too.
-func decodeOperation(raw yson.RawValue) (o Operation, err error) {
-	var m map[string]yson.RawValue
-	if err := item(raw, &m); err != nil {
-		return o, fmt.Errorf("it is no map: %w", err)
+// after is the cursor of the page that follows. The cluster's cursor excludes its own instant: one microsecond later the
+// operations of the page's last instant are read again, and those of the same instant that did not fit are not lost.
+func (p operationsPage) after(cursor time.Time) (time.Time, error) {
+	var oldest time.Time
+	for _, o := range p.items {
+		if !o.StartTime.IsZero() {
+			oldest = o.StartTime
+		}
 	}
-	id, err := field[string](m, "id")
+	next := oldest.Add(time.Microsecond)
+	switch {
+	case oldest.IsZero():
+		return next, fmt.Errorf("list_operations: %w: it says that there is more, but the page has no start_time to go on from", ErrUnavailable)
+	case !cursor.IsZero() && !next.Before(cursor):
+		return next, fmt.Errorf("list_operations: %w: more than %d operations started at %s", ErrUnavailable, pageSize, stamp(oldest))
+	}
+	return next, nil
+}
+
+// identify reads of one item what the cluster itself writes.
+func identify(raw yson.RawValue) (o listedItem) {
+	o.size = len(raw)
+	if err := item(raw, &o.fields); err != nil {
+		o.err = fmt.Errorf("it is no map: %w", err)
+		return o
+	}
+	return identifyFields(o)
+}
+
+// identifyFields does so for one that is taken apart.
+func identifyFields(o listedItem) listedItem {
+	id, err := field[string](o.fields, "id")
+	if err == nil {
+		id, err = reprint(id)
+	}
 	if err != nil {
-		return o, err
+		o.err = err
+		return o
 	}
-	if o.ID, err = reprint(id); err != nil {
-		return o, err
-	}
-	var errs [5]error
-	o.StartTime, errs[0] = timeField(m, "start_time")
-	o.State, errs[1] = field[string](m, "state")
-	o.User, errs[2] = field[string](m, "authenticated_user")
-	o.Alias, errs[3] = decodeAlias(m)
-	o.Annotations, errs[4] = decodeAnnotations(m)
-	o.BriefProgress = string(m["brief_progress"])
+	var errs [3]error
+	o.ID = id
+	o.StartTime, errs[0] = timeField(o.fields, "start_time")
+	o.State, errs[1] = field[string](o.fields, "state")
+	o.User, errs[2] = field[string](o.fields, "authenticated_user")
+	o.err = errors.Join(errs[:]...)
+	return o
+}
+
+// decode reads the rest.
+func (i listedItem) decode() (Operation, error) {
+	o, errs := i.Operation, [3]error{i.err}
+	o.Alias, errs[1] = decodeAlias(i.fields)
+	o.Annotations, errs[2] = decodeAnnotations(i.fields)
+	o.BriefProgress = string(i.fields["brief_progress"])
 	return o, errors.Join(errs[:]...)
 }
 
@@ -252,32 +288,44 @@ func decodeJob(raw yson.RawValue) (j Job, err error) {
 
 // get makes one GET of a command whose answer is a map, and returns the map undecoded.
 func (c *Client) get(ctx context.Context, command string, params map[string]any) (map[string]yson.RawValue, error) {
-	body, err := c.getBody(ctx, command, params)
-	if err != nil && brokenConnection(err) && ctx.Err() == nil {
-		body, err = c.getBody(ctx, command, params) // as in CheckOperationPermission
-	}
-	if err != nil {
+	body, cut, err := c.getBody(ctx, command, params)
+	switch {
+	case err != nil:
 		return nil, err
+	case cut:
+		return nil, fmt.Errorf("%w: its answer is longer than %d bytes", ErrUnavailable, c.maxAnswer)
 	}
-	var answer map[string]yson.RawValue
+	return answerMap(body)
+}
+
+func answerMap(body []byte) (answer map[string]yson.RawValue, err error) {
 	if err := item(body, &answer); err != nil {
 		return nil, fmt.Errorf("%w: its answer is no YSON map: %w", ErrUnavailable, err)
 	}
 	return answer, nil
 }
 
-func (c *Client) getBody(ctx context.Context, command string, params map[string]any) ([]byte, error) {
+// getBody makes one GET of a command and returns the body of its answer; cut: as much of it as we read of any.
+func (c *Client) getBody(ctx context.Context, command string, params map[string]any) (body []byte, cut bool, err error) {
+	body, cut, err = c.getBodyOnce(ctx, command, params)
+	if err != nil && brokenConnection(err) && ctx.Err() == nil {
+		body, cut, err = c.getBodyOnce(ctx, command, params) // as in CheckOperationPermission
+	}
+	return body, cut, err
+}
+
+func (c *Client) getBodyOnce(ctx context.Context, command string, params map[string]any) (body []byte, cut bool, err error) {
 	header, err := yson.MarshalFormat(params, yson.FormatText)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	token, err := c.token()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/api/v4/"+command, nil)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	wireCredentials{Credentials{Kind: OAuth, Secret: token}}.Set(req)
 	req.Header.Set("X-Yt-Header-Format", "<format=text>yson")
@@ -286,20 +334,19 @@ func (c *Client) getBody(ctx context.Context, command string, params map[string]
 	req.Header.Set("User-Agent", "task-proxy")
 	resp, err := c.hc.Do(req)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer resp.Body.Close()
 	if err := answerError(resp); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
-	if err != nil {
-		return nil, err
+	var b bytes.Buffer
+	// A buffer that grows as it goes is in memory twice each time.
+	b.Grow(int(min(max(0, resp.ContentLength), int64(c.maxAnswer))) + 2*bytes.MinRead)
+	if _, err := b.ReadFrom(io.LimitReader(resp.Body, int64(c.maxAnswer)+1)); err != nil {
+		return nil, false, err
 	}
-	if len(body) > maxAnswer {
-		return nil, fmt.Errorf("%w: its answer is longer than %d MiB", ErrUnavailable, maxAnswer>>20)
-	}
-	return body, nil
+	return b.Bytes()[:min(b.Len(), c.maxAnswer)], b.Len() > c.maxAnswer, nil
 }
 
 // answerError is the error that an answer carries: in a header at any status, or in the body of one that is not 2xx.

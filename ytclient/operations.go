@@ -11,14 +11,16 @@ import (
 	"go.ytsaurus.tech/yt/go/yt"
 )
 
-// GetOperation tells the state and the tasks of one operation, running or not.
+// GetOperation tells the state, the tasks and the annotations of one operation, running or not.
 //
 // Errors: ErrNoSuchOperation, ErrDenied, ErrOverloaded, ErrUnavailable.
 func (c *Client) GetOperation(ctx context.Context, operationID string) (info OperationInfo, err error) {
 	if _, err := parseID(operationID); err != nil {
 		return info, fmt.Errorf("get_operation: %w: %w", ErrNoSuchOperation, err)
 	}
-	params := map[string]any{"operation_id": operationID, "attributes": []string{"id", "state", "spec"}}
+	params := map[string]any{"operation_id": operationID, "attributes": []string{
+		"id", "state", "spec", "authenticated_user", "start_time", "brief_spec", "runtime_parameters",
+	}}
 	err = c.do(ctx, "get_operation", func(ctx context.Context) error {
 		// Decoded by hand for the same reason as the listings: the spec is its author's.
 		answer, err := c.get(ctx, "get_operation", params)
@@ -31,6 +33,9 @@ func (c *Client) GetOperation(ctx context.Context, operationID string) (info Ope
 		}
 		if info.Tasks, err = decodeTasks(answer); err != nil {
 			return fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+		if o, err := identifyFields(listedItem{fields: answer}).decode(); err == nil && o.ID == operationID {
+			info.Operation = &o
 		}
 		return nil
 	})

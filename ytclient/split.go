@@ -62,6 +62,44 @@ func splitList(data []byte) ([]yson.RawValue, error) {
 	return list, s.end()
 }
 
+// splitStart cuts a map of which only the beginning is there, and returns of the list under key the raw values that are there
+// in whole.
+func splitStart(data []byte, key string) (list []yson.RawValue) {
+	s := splitter{data: data}
+	if s.open('{') != nil {
+		return nil
+	}
+	for {
+		raw, err := s.value()
+		var name string
+		if err != nil || yson.Unmarshal(raw, &name) != nil {
+			return nil
+		}
+		if s.space(); s.at >= len(s.data) || s.data[s.at] != '=' {
+			return nil
+		}
+		s.at++
+		if name == key {
+			break
+		}
+		if _, err := s.value(); err != nil || s.separated('}') != nil {
+			return nil
+		}
+	}
+	if s.open('[') != nil {
+		return nil
+	}
+	for !s.closed(']') {
+		raw, err := s.value()
+		// Only what comes after it tells that a value is whole.
+		if err != nil || s.separated(']') != nil {
+			break
+		}
+		list = append(list, raw)
+	}
+	return list
+}
+
 // splitter walks over YSON, text or binary, without looking into values. The format is described in the documentation of
 // YTsaurus, "YSON".
 type splitter struct {

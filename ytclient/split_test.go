@@ -66,6 +66,37 @@ func TestSplitAgreesWithTheSDK(t *testing.T) {
 	}
 }
 
+// Wherever an answer is cut, what is whole before that is found, and nothing else.
+func TestSplitStart(t *testing.T) {
+	t.Parallel()
+	items := []string{`{a=1}`, `<x=y>[b;"]"]`, `"text;"`, `word`, `{c={d=[]}}`}
+	for _, before := range []string{`{`, `{incomplete=%true;`, `{other=[{a=1};[]];`} {
+		whole := before + `operations=[` + strings.Join(items, ";") + `];last=1}`
+		for n := range len(whole) + 1 {
+			got := splitStart([]byte(whole[:n]), "operations")
+			want, end := 0, len(before)+len(`operations=[`)
+			for i, item := range items {
+				if end += len(item) + 1; n >= end { // with the ; or ] after it
+					want = i + 1
+				}
+			}
+			if len(got) != want {
+				t.Fatalf("%q has %d whole items: %q, want %d", whole[:n], len(got), got, want)
+			}
+			for i, raw := range got {
+				if string(raw) != items[i] {
+					t.Errorf("%q: item %d is %q", whole[:n], i, raw)
+				}
+			}
+		}
+	}
+	for _, text := range []string{"", "#", "[1;2]", "{a=1}", "{operations={a=1}}", "{operations=#}", "{operations", "{operations=[}", "{[]=1;operations=[1;2"} {
+		if got := splitStart([]byte(text), "operations"); len(got) != 0 {
+			t.Errorf("%q has items %q", text, got)
+		}
+	}
+}
+
 func TestSplitRefuses(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "#", "[]", "{", "{a", "{a=", "{a=1", "{a=1 b=2}", "{a=1}x", "{a=[}]}", "{a=\"", "{a=\x01", "{a=\x01\x7f}", "{a=\x03}", "{[]=1}", "{a=1;;}", "<a=1"} {
@@ -86,6 +117,11 @@ func FuzzSplit(f *testing.F) {
 	f.Add([]byte(`{a=1;"b"=<c=#>[{};"x"];}`))
 	f.Add([]byte("{\x01\x02a=\x02\x04;b=\x03\x00\x00\x00\x00\x00\x00\x00\x00;c=\x06\x05;d=\x05}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, part := range splitStart(data, "a") {
+			if !bytes.Contains(data, part) || len(part) == 0 {
+				t.Errorf("%q is no part of %q", part, data)
+			}
+		}
 		m, err := splitMap(data)
 		if err == nil {
 			for _, part := range m {

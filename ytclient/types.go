@@ -73,6 +73,8 @@ type OperationInfo struct {
 	ID    string
 	State string
 	Tasks []Task // in the order of their names; empty for operations that are not vanilla
+	// Operation is what a listing would tell, but for BriefProgress; nil if that could not be read.
+	Operation *Operation
 }
 
 // Final reports whether the operation has ended and never runs again.

@@ -16,13 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"taskproxy/ytclient/ytlocal"
 	"taskproxy/ytclient/ytlocal/scheduler"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // process is a proxy that Run serves, and all that it says.
 type process struct {
