@@ -90,6 +90,7 @@ func proxyConfig(listen, adminListen, baseDomain string) (serve.Config, error) {
 		"--yt-proxy=http://127.0.0.1:1", "--yt-token-path=token", // both are set once the cluster is up
 		"--listen=" + listen, "--admin-listen=" + adminListen, "--base-domain=" + baseDomain,
 		"--discovery-period=1s",
+		"--debug-listen=",       // nobody could tell where it is
 		"--shutdown-delay=0s",   // no balancer is in front
 		"--shutdown-timeout=1s", // an open event stream would never finish
 	}, noVariables, io.Discard)

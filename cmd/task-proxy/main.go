@@ -57,6 +57,7 @@ func runServe(ctx context.Context, args []string, getenv func(string) string, st
 	logger := serve.NewLogger(stderr, cfg)
 	log.SetFlags(0)
 	log.SetOutput(serve.StandardLog(logger))
+	serve.LimitMemory(os.DirFS("/"), getenv, logger)
 	if err := serve.Run(ctx, cfg, logger, nil); err != nil {
 		fmt.Fprintf(stderr, "task-proxy: %v\n", err)
 		return 1
@@ -80,11 +81,15 @@ func runCheck(ctx context.Context, args []string, getenv func(string) string, st
 	return 0
 }
 
-// configure reads the flags. A code that is not negative ends the process: help was asked for, or something is wrong.
+// configure reads the flags. A code that is not negative ends the process: only help or the configuration was asked for,
+// or something is wrong.
 func configure(args []string, getenv func(string) string, stdout, stderr io.Writer) (cfg serve.Config, code int) {
 	cfg, err := serve.ParseConfig(args, getenv, stdout)
 	var usage *serve.UsageError
 	switch {
+	case err == nil && cfg.DryRun:
+		fmt.Fprint(stdout, cfg.Effective)
+		return cfg, 0
 	case err == nil:
 		return cfg, -1
 	case errors.Is(err, serve.ErrHelp):

@@ -6,9 +6,11 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,7 +19,12 @@ import (
 	"taskproxy/ytclient/ytlocal"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(process) != "" {
+		main()
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // buffer is what a process writes while somebody reads it.
 type buffer struct {
@@ -99,6 +106,7 @@ func TestWhatKeepsItFromStarting(t *testing.T) {
 		{"cluster without authentication", []string{"--yt-proxy=" + open.Addr()}, 1, []string{"has no authentication"}, false},
 		{"address in use", []string{"--listen=" + taken.Addr().String()}, 1, []string{"--listen", taken.Addr().String(), "address already in use"}, false},
 		{"admin address in use", []string{"--admin-listen=" + taken.Addr().String()}, 1, []string{"--admin-listen", taken.Addr().String(), "address already in use"}, false},
+		{"debug address in use", []string{"--debug-listen=" + taken.Addr().String()}, 1, []string{"--debug-listen", taken.Addr().String(), "address already in use"}, false},
 		{"unknown flag", []string{"--lisen=:80"}, 2, []string{"See task-proxy serve --help."}, false},
 	}
 	for _, tt := range tests {
@@ -108,7 +116,7 @@ func TestWhatKeepsItFromStarting(t *testing.T) {
 				t.Skip("root reads everything")
 			}
 			args := append([]string{"serve", "--yt-proxy=" + cluster.URL(), "--yt-token-path=" + token, "--base-domain=tp.example.net",
-				"--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--shutdown-delay=0s"}, tt.args...)
+				"--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--debug-listen=", "--shutdown-delay=0s"}, tt.args...)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			var stdout, stderr buffer
@@ -136,7 +144,7 @@ func TestServesUntilToldToStop(t *testing.T) {
 	code := make(chan int, 1)
 	go func() {
 		code <- run(ctx, []string{"--yt-proxy=" + cluster.URL(), "--yt-token-path=" + path, "--base-domain=tp.example.net",
-			"--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--shutdown-delay=0s", "--log-format=json"}, noEnv, &stderr, &stderr)
+			"--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--debug-listen=", "--shutdown-delay=0s", "--log-format=json"}, noEnv, &stderr, &stderr)
 	}()
 	addr := func(key string) string {
 		_, rest, ok := strings.Cut(stderr.String(), `"`+key+`":"`)
@@ -205,6 +213,8 @@ func TestCommands(t *testing.T) {
 		{[]string{"help"}, 0, "--base-domain"},
 		{[]string{"serve", "--help"}, 0, "--base-domain"},
 		{[]string{"--help"}, 0, "--base-domain"},
+		{[]string{"serve", "--dry-run", "-namespace=yt", "--yt-token-path=/none", "--base-domain=x.example.net"}, 0, "--yt-proxy=http-proxies-lb.yt.svc.cluster.local "},
+		{[]string{"serve", "--dry-run", "--yt-token-path=/none"}, 2, "--base-domain (or TASK_PROXY_BASE_DOMAIN) is required"},
 		{[]string{"server"}, 2, `unknown command "server"`},
 		{nil, 2, "--yt-proxy (or TASK_PROXY_YT_PROXY) is required"},
 		{[]string{"check"}, 2, "--base-domain (or TASK_PROXY_BASE_DOMAIN) is required"},
@@ -241,5 +251,74 @@ func TestCheck(t *testing.T) {
 		if all := stdout.String() + stderr.String(); code != tt.code || !strings.Contains(all, tt.out) {
 			t.Errorf("exit code %d, want %d and %q:\n%s", code, tt.code, tt.out, all)
 		}
+	}
+}
+
+// process is the environment variable that makes the test's executable the product.
+const process = "TEST_AS_TASK_PROXY"
+
+// The first signal ends the process in its time, with exit code 0; the second one at once.
+func TestSignals(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t, false)
+	token := writeToken(t, cluster.RootToken())
+	executable, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, delay string
+		signals     int
+	}{
+		{"one", "0s", 1},
+		{"two", "10m", 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			var stderr buffer
+			p := exec.CommandContext(ctx, executable, "--yt-proxy="+cluster.URL(), "--yt-token-path="+token, "--base-domain=tp.example.net",
+				"--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--debug-listen=", "--shutdown-delay="+tt.delay, "--log-format=json")
+			p.Env, p.Stderr = append(os.Environ(), process+"=1"), &stderr
+			if err := p.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- p.Wait() }()
+			until := func(message string) {
+				t.Helper()
+				for !strings.Contains(stderr.String(), `"msg":"`+message+`"`) {
+					select {
+					case err := <-ended:
+						t.Fatalf("it ended: %v\n%s", err, &stderr)
+					case <-time.After(10 * time.Millisecond):
+					}
+				}
+			}
+			until("serving")
+			if err := p.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			if tt.signals == 1 {
+				if err := <-ended; err != nil || !strings.Contains(stderr.String(), `"msg":"shut down"`) {
+					t.Errorf("%v\n%s", err, &stderr)
+				}
+				return
+			}
+			until("shutting down")
+			for {
+				_ = p.Process.Signal(syscall.SIGTERM) // one that comes within microseconds of the first is the same to it
+				select {
+				case err := <-ended:
+					status, ok := p.ProcessState.Sys().(syscall.WaitStatus)
+					if ctx.Err() != nil || !ok || !status.Signaled() || status.Signal() != syscall.SIGTERM {
+						t.Errorf("it ended otherwise than by the second signal: %v", err)
+					}
+					return
+				case <-time.After(100 * time.Millisecond):
+				}
+			}
+		})
 	}
 }

@@ -24,8 +24,12 @@ type Config struct {
 	YTCA        []byte          // --yt-ca-file, its content
 	Bases       discovery.Bases // --base-domain
 
-	Listen      string // --listen
-	AdminListen string // --admin-listen
+	Listen         string // --listen
+	AdminListen    string // --admin-listen
+	DebugListen    string // --debug-listen; empty: there is none
+	MaxConnections int    // --max-connections; 0: no limit
+	TLSCertFile    string // --tls-cert-file; empty: no TLS
+	TLSKeyFile     string // --tls-key-file
 
 	TablePath         string        // --table-path, or --dir-path and "/services"
 	DiscoveryPeriod   time.Duration // --discovery-period
@@ -48,7 +52,7 @@ type Config struct {
 	ForwardCredentialsTo []string       // --forward-credentials-to
 	TrustedProxies       []netip.Prefix // --trusted-proxies
 	PublicScheme         string         // --public-scheme
-	AdminHosts           []string       // --admin-hosts
+	AdminHosts           []string       // --admin-hosts, for the debug listener too
 
 	ConnectTimeout  time.Duration // --connect-timeout
 	IdleTimeout     time.Duration // --idle-timeout; 0: never
@@ -59,6 +63,12 @@ type Config struct {
 
 	LogFormat string     // --log-format
 	LogLevel  slog.Level // --log-level
+
+	DryRun bool // --dry-run: whoever runs the process prints Effective instead of serving
+	// Effective is what all flags and variables came to, a line each, for people; no secrets.
+	Effective string
+
+	certificatePeriod time.Duration // for tests; 0: the constant of that name
 }
 
 // UsageError is everything that is wrong with a configuration, a line each. The process must exit with 2.
@@ -73,7 +83,7 @@ func (e *UsageError) Error() string {
 var ErrHelp = errors.New("help was asked for")
 
 // ParseConfig reads the flags in args (without the program's name), then, for flags not given, the variables
-// TASK_PROXY_<FLAG>. It reports every problem at once, in a *UsageError. For --help it prints the flags to out and returns
+// TASK_PROXY_<FLAG>, then the flags of the server that this one replaces. It reports every problem at once, in a *UsageError. For --help it prints the flags to out and returns
 // ErrHelp.
 func ParseConfig(args []string, getenv func(string) string, out io.Writer) (Config, error) {
 	var c Config
@@ -99,9 +109,19 @@ func ParseConfig(args []string, getenv func(string) string, out io.Writer) (Conf
 			}
 			return err
 		})
-	s.text("listen", ":8080", "the public `address`, HTTP/1.1 and h2c; port 0: any free one", setAddress(&c.Listen))
+	s.text("listen", ":8080", "the public `address`, HTTP/1.1 and h2c, or with --tls-cert-file HTTP/1.1 and HTTP/2 over TLS; port 0: any free one", setAddress(&c.Listen))
+	s.text("tls-cert-file", "", "a `file` with the certificate and those between it and its root, in PEM, for TLS on --listen; read again when it changes; empty: no TLS",
+		func(v string) error { c.TLSCertFile = v; return nil })
+	s.text("tls-key-file", "", "the `file` with the key of --tls-cert-file, in PEM", func(v string) error { c.TLSKeyFile = v; return nil })
+	s.number("max-connections", 0, 0, 10_000_000, "connections that --listen has at a time at most, further ones wait; 0: no limit", &c.MaxConnections)
 	s.text("admin-listen", ":9102", "the `address` of /healthz, /readyz and /metrics", setAddress(&c.AdminListen))
-	s.text("admin-hosts", "", "`names`, separated by commas, by which the admin listener may be called besides IP addresses and localhost",
+	s.text("debug-listen", "127.0.0.1:9103", "the `address` of /routes, which tells every service, endpoint and problem, and of /debug/pprof/; for admins' eyes only; given as empty: none", func(v string) error {
+		if v == "" {
+			return nil
+		}
+		return setAddress(&c.DebugListen)(v)
+	})
+	s.text("admin-hosts", "", "`names`, separated by commas, by which the admin and debug listeners may be called besides IP addresses and localhost",
 		func(v string) error { c.AdminHosts = splitList(v); return nil })
 	s.text("dir-path", "//sys/task_proxies", "the Cypress `directory` of the services table", func(v string) error {
 		dir = v
@@ -115,12 +135,12 @@ func ParseConfig(args []string, getenv func(string) string, out io.Writer) (Conf
 		return ytclient.CheckPath(v)
 	})
 	s.duration("discovery-period", 10*time.Second, time.Second/10, "time between two discovery cycles", &c.DiscoveryPeriod)
-	s.number("discovery-concurrency", 16, 1000, "calls that discovery has under way at most", &c.Concurrency)
+	s.number("discovery-concurrency", 16, 1, 1000, "calls that discovery has under way at most", &c.Concurrency)
 	s.duration("jobs-refresh-period", time.Minute, time.Second, "time after which an operation's jobs are listed again although nothing seems to have changed", &c.JobsRefreshPeriod)
 	s.duration("stale-limit", 10*time.Minute, time.Second, "how long endpoints are kept while the cluster cannot be asked about them", &c.StaleLimit)
-	s.number("max-services-per-operation", discovery.DefaultMaxServicesPerOperation, 10_000, "services that one operation may publish", &c.MaxServicesPerOperation)
-	s.number("max-services-per-user", discovery.DefaultMaxServicesPerUser, 1_000_000, "services that one user's operations may publish", &c.MaxServicesPerUser)
-	s.number("max-services", discovery.DefaultMaxServices, 1_000_000, "services that all operations together may publish", &c.MaxServices)
+	s.number("max-services-per-operation", discovery.DefaultMaxServicesPerOperation, 1, 10_000, "services that one operation may publish", &c.MaxServicesPerOperation)
+	s.number("max-services-per-user", discovery.DefaultMaxServicesPerUser, 1, 1_000_000, "services that one user's operations may publish", &c.MaxServicesPerUser)
+	s.number("max-services", discovery.DefaultMaxServices, 1, 1_000_000, "services that all operations together may publish", &c.MaxServices)
 	s.text("spyt-rest", "publish", "`publish or hide` the REST submission server of standalone Spark clusters", func(v string) error {
 		c.SPYT.HideREST = v == "hide"
 		return oneOf(v, "publish", "hide")
@@ -170,12 +190,24 @@ func ParseConfig(args []string, getenv func(string) string, out io.Writer) (Conf
 		return c.LogLevel.UnmarshalText([]byte(v))
 	})
 
+	s.flag("dry-run", false, "print what all flags and variables come to, and end", &c.DryRun)
+	s.legacyFlags()
+
 	if err := s.parse(args, getenv, out); err != nil {
 		return Config{}, err
 	}
-	c.TablePath = dir + "/services"
-	if table != "" {
-		c.TablePath = table
+	if table == "" {
+		table = dir + "/services"
+		s.named("table-path").value, s.named("table-path").source = table, "--dir-path"
+	}
+	c.TablePath = table
+	switch {
+	case c.TLSCertFile == "" && c.TLSKeyFile == "":
+	case c.TLSCertFile == "" || c.TLSKeyFile == "":
+		s.require("tls-cert-file", c.TLSCertFile != "")
+		s.require("tls-key-file", c.TLSKeyFile != "")
+	default:
+		s.note(checkPair(c.TLSCertFile, c.TLSKeyFile))
 	}
 	s.require("yt-proxy", c.YTProxy != "")
 	s.require("yt-token-path", c.YTTokenPath != "")
@@ -183,6 +215,7 @@ func ParseConfig(args []string, getenv func(string) string, out io.Writer) (Conf
 	if len(s.problems) > 0 {
 		return Config{}, &UsageError{Problems: s.problems}
 	}
+	c.Effective = s.effective()
 	return c, nil
 }
 

@@ -23,7 +23,7 @@ func TestParseConfigDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Listen != ":8080" || c.AdminListen != ":9102" || c.TablePath != "//sys/task_proxies/services" ||
+	if c.Listen != ":8080" || c.AdminListen != ":9102" || c.DebugListen != "127.0.0.1:9103" || c.MaxConnections != 0 || c.TLSCertFile != "" || c.DryRun || c.TablePath != "//sys/task_proxies/services" ||
 		c.DiscoveryPeriod != 10*time.Second || c.Concurrency != 16 || !c.AuthEnabled || c.AuthCookieName != "YTCypressCookie" ||
 		c.StaleLimit != 10*time.Minute || c.IdleTimeout != time.Hour || c.ConnectTimeout != 2*time.Second ||
 		c.ShutdownDelay != 5*time.Second || c.ShutdownTimeout != 30*time.Second || c.Bases.Primary() != "tp.example.net" {
@@ -74,6 +74,8 @@ func TestParseConfigNamesWhatIsWrong(t *testing.T) {
 		{append(slices.Clone(good), "--spyt-rest-permission=none"), nil, []string{`--spyt-rest-permission: "none" is none of`}},
 		{append(slices.Clone(good), "--spyt-ports=x"), nil, []string{`--spyt-ports: `}},
 		{append(slices.Clone(good), "--max-services=0"), nil, []string{`--max-services: "0" is no number from 1`}},
+		{append(slices.Clone(good), "--max-connections=-1"), nil, []string{`--max-connections: "-1" is no number from 0`}},
+		{append(slices.Clone(good), "--debug-listen=9103"), nil, []string{`--debug-listen: "9103" is no address`}},
 		{append(slices.Clone(good), "--log-level=loud"), nil, []string{`--log-level: "loud" is none of`}},
 		{append(slices.Clone(good), "extra"), nil, []string{`unexpected argument "extra"`}},
 		{good, map[string]string{"TASK_PROXY_IDLE_TIMEOUT": "soon"}, []string{`TASK_PROXY_IDLE_TIMEOUT (--idle-timeout): "soon"`}},

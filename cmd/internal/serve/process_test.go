@@ -31,12 +31,19 @@ type process struct {
 // startProcess runs the proxy on free ports before the cluster, as its robot. It ends with the test.
 func startProcess(t *testing.T, cluster *ytlocal.Cluster, robot string, args ...string) *process {
 	t.Helper()
+	return startEdited(t, cluster, robot, func(*Config) {}, args...)
+}
+
+// startEdited is startProcess with what no flag says.
+func startEdited(t *testing.T, cluster *ytlocal.Cluster, robot string, edit func(*Config), args ...string) *process {
+	t.Helper()
 	p := &process{log: new(buffer), token: filepath.Join(t.TempDir(), "token")}
 	must(t, os.WriteFile(p.token, []byte(robot+"\n"), 0o600))
 	args = append([]string{"--yt-proxy=" + cluster.URL(), "--yt-token-path=" + p.token, "--base-domain=tp.example.net", "--listen=127.0.0.1:0",
-		"--admin-listen=127.0.0.1:0", "--discovery-period=100ms", "--shutdown-delay=0s", "--shutdown-timeout=5s", "--log-level=debug"}, args...)
+		"--admin-listen=127.0.0.1:0", "--debug-listen=127.0.0.1:0", "--discovery-period=100ms", "--shutdown-delay=0s", "--shutdown-timeout=5s", "--log-level=debug"}, args...)
 	cfg, err := ParseConfig(args, env(nil), nil)
 	must(t, err)
+	edit(&cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	started, ended := make(chan struct{}), make(chan error, 1)
 	go func() {

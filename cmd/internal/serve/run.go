@@ -1,11 +1,10 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -29,8 +28,8 @@ var (
 	_ proxy.Authorizer = (*auth.Authorizer)(nil)
 )
 
-// Addresses are where the listeners are, as host:port; of interest when the port was 0.
-type Addresses struct{ Public, Admin string }
+// Addresses are where the listeners are, as host:port; of interest when the port was 0. Debug is empty when there is none.
+type Addresses struct{ Public, Admin, Debug string }
 
 // Run is the process: it opens the listeners, makes sure of the cluster, and serves until ctx ends; then it shuts down
 // gracefully and returns nil. started, which may be nil, is called once when the listeners accept.
@@ -47,12 +46,17 @@ func Run(ctx context.Context, cfg Config, logger *slog.Logger, started func(Addr
 		return err
 	}
 	defer cluster.close()
-	public, admin, err := listen(cfg)
+	var cert *certificate // nil: no TLS
+	if cfg.TLSCertFile != "" {
+		if cert, err = openCertificate(cfg.TLSCertFile, cfg.TLSKeyFile, logger, registry); err != nil {
+			return err
+		}
+	}
+	on, err := listen(cfg, logger)
 	if err != nil {
 		return err
 	}
-	defer public.Close()
-	defer admin.Close()
+	defer on.close()
 	if err := cluster.check(ctx, cfg, logger); err != nil {
 		if ctx.Err() != nil {
 			return nil // told to stop before it began
@@ -64,12 +68,16 @@ func Run(ctx context.Context, cfg Config, logger *slog.Logger, started func(Addr
 		return err
 	}
 	defer parts.close()
-	if started != nil {
-		started(Addresses{Public: public.Addr().String(), Admin: admin.Addr().String()})
+	if parts.certificate = cert; cert != nil {
+		parts.publicServer.TLSConfig = cert.config()
 	}
-	logger.Info("serving", "listen", public.Addr().String(), "admin_listen", admin.Addr().String(),
+	at := on.addresses()
+	if started != nil {
+		started(at)
+	}
+	logger.Info("serving", "listen", at.Public, "tls", cert != nil, "admin_listen", at.Admin, "debug_listen", at.Debug,
 		"cluster", cluster.discovery.URL(), "base_domain", cfg.Bases.Primary())
-	return parts.serve(ctx, cfg, public, admin, logger)
+	return parts.serve(ctx, cfg, on, logger)
 }
 
 func newRegistry() *prometheus.Registry {
@@ -78,25 +86,16 @@ func newRegistry() *prometheus.Registry {
 	return r
 }
 
-// listen opens both listeners before anything else starts, so that an address in use is the first thing one hears.
-func listen(cfg Config) (public, admin net.Listener, err error) {
-	if public, err = net.Listen("tcp", cfg.Listen); err != nil {
-		return nil, nil, fmt.Errorf("--listen: %w", err)
-	}
-	if admin, err = net.Listen("tcp", cfg.AdminListen); err != nil {
-		public.Close()
-		return nil, nil, fmt.Errorf("--admin-listen: %w", err)
-	}
-	return public, admin, nil
-}
-
 // parts are what Run puts together.
 type parts struct {
+	certificate  *certificate     // nil: no TLS
 	authorizer   *auth.Authorizer // nil when authentication is off
 	discovery    *discovery.Discovery
 	proxy        *proxy.Proxy
 	publicServer *http.Server
 	adminServer  *http.Server
+	debug        *proxy.Debug
+	debugServer  *http.Server
 	draining     *atomic.Bool
 }
 
@@ -160,19 +159,26 @@ func assemble(cfg Config, cluster *cluster, registry *prometheus.Registry, logge
 		p.close()
 		return nil, err
 	}
-	p.publicServer = proxy.NewServer(p.proxy, logger)
-	p.adminServer = &http.Server{
-		Handler: proxy.NewAdmin(proxy.AdminConfig{
-			Ready:    func() bool { return p.discovery.Ready() && !p.draining.Load() },
-			Gatherer: registry,
-			Hosts:    cfg.AdminHosts,
-			Logger:   logger,
-		}),
+	p.publicServer = proxy.NewServer(lastAnswers(p.draining, p.proxy), logger)
+	p.adminServer = newInnerServer(proxy.NewAdmin(proxy.AdminConfig{
+		Ready:    func() bool { return p.discovery.Ready() && !p.draining.Load() },
+		Gatherer: registry,
+		Hosts:    cfg.AdminHosts,
+		Logger:   logger,
+	}), logger)
+	p.debug = proxy.NewDebug(proxy.DebugConfig{Proxy: p.proxy, Problems: p.discovery.Problems, Hosts: cfg.AdminHosts})
+	p.debugServer = newInnerServer(p.debug, logger)
+	return p, nil
+}
+
+// newInnerServer is for listeners that callers do not see.
+func newInnerServer(h http.Handler, logger *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           h,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
-	return p, nil
 }
 
 func (p *parts) close() {
@@ -185,8 +191,8 @@ func (p *parts) close() {
 }
 
 // serve runs everything until ctx ends or a listener fails, and then ends it in this order: not ready, a pause for the
-// balancers in front, no new connections, the requests under way, discovery and what watches the cluster, the admin listener.
-func (p *parts) serve(ctx context.Context, cfg Config, public, admin net.Listener, logger *slog.Logger) error {
+// balancers in front, no new connections, the requests under way, discovery and what watches the cluster, the inner listeners.
+func (p *parts) serve(ctx context.Context, cfg Config, on *listeners, logger *slog.Logger) error {
 	g, failed := errgroup.WithContext(context.WithoutCancel(ctx))
 	background, stopBackground := context.WithCancel(failed)
 	defer stopBackground()
@@ -194,10 +200,20 @@ func (p *parts) serve(ctx context.Context, cfg Config, public, admin net.Listene
 	if p.authorizer != nil {
 		g.Go(func() error { return p.authorizer.Run(background) })
 	}
-	g.Go(func() error { return ignoreClosed(p.publicServer.Serve(public)) })
-	g.Go(func() error { return ignoreClosed(p.adminServer.Serve(admin)) })
+	if p.certificate != nil {
+		g.Go(func() error { return p.certificate.run(background, cmp.Or(cfg.certificatePeriod, certificatePeriod)) })
+		g.Go(func() error { return ignoreClosed(p.publicServer.ServeTLS(on.public, "", "")) })
+	} else {
+		g.Go(func() error { return ignoreClosed(p.publicServer.Serve(on.public)) })
+	}
+	g.Go(func() error { return ignoreClosed(p.adminServer.Serve(on.admin)) })
+	if on.debug != nil {
+		g.Go(func() error { return p.debug.Run(background, cfg.DiscoveryPeriod) })
+		g.Go(func() error { return ignoreClosed(p.debugServer.Serve(on.debug)) })
+	}
 	g.Go(func() error {
 		defer stopBackground()
+		defer p.debugServer.Close()
 		defer p.adminServer.Close()
 		select {
 		case <-ctx.Done():
@@ -213,9 +229,8 @@ func (p *parts) serve(ctx context.Context, cfg Config, public, admin net.Listene
 // drain lets balancers notice that we are going, and then lets requests finish.
 func (p *parts) drain(cfg Config, logger *slog.Logger) {
 	start := time.Now()
-	p.draining.Store(true)
+	p.draining.Store(true) // answers are the last of their connections from here on
 	logger.Info("shutting down", "delay", cfg.ShutdownDelay, "timeout", cfg.ShutdownTimeout)
-	p.publicServer.SetKeepAlivesEnabled(false) // answers carry Connection: close from here on
 	time.Sleep(cfg.ShutdownDelay)
 	// The context that brought us here has ended; the requests get one of their own.
 	ctx, cancel := context.WithTimeout(context.Background(), cfg.ShutdownTimeout)

@@ -10,6 +10,7 @@ import (
 
 	"taskproxy/discovery"
 	"taskproxy/ytclient/ytlocal"
+	"taskproxy/ytclient/ytlocal/scheduler"
 )
 
 // What the flags of the gate say is what the gate does.
@@ -58,4 +59,38 @@ func TestAuthenticationThatGoesAway(t *testing.T) {
 	until(t, "nobody is let in", func() bool {
 		return get(t, "http://"+p.Public+"/", header("Authorization", "OAuth anybody's"), header("x-yt-taskproxy-id", "00000000")).header.Get("X-Yt-Taskproxy-Error") == "cluster_auth_off"
 	})
+}
+
+// The debug listener shows what the process knows; no other one does, and without it there is none.
+func TestDebugListener(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t)
+	job := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(job.Close)
+	publish(t, cluster, job)
+	must(t, cluster.Scheduler().Pretend(scheduler.Operation{ID: "1-2-3e803e8-6", User: "mallory", Annotations: map[string]any{"task_proxy": "yes"}}, nil))
+	p := startProcess(t, cluster, cluster.RootToken(), "--admin-hosts=debug.example.com")
+	want := `"domain":"` + discovery.Domain(discovery.ShortID("1-2-3e803e8-4", "server", "port_0"), "tp.example.net") + `"`
+	until(t, "the service and the problem are there", func() bool {
+		a := get(t, "http://"+p.Debug+"/routes")
+		return strings.Contains(a.body, want) && strings.Contains(a.body, `"state":"usable"`) && strings.Contains(a.body, `"kind":"bad_annotation","operation_id":"1-2-3e803e8-6"`)
+	})
+	for _, address := range []string{p.Public, p.Admin} {
+		for _, path := range []string{"/routes", "/debug/pprof/cmdline"} {
+			if a := get(t, "http://"+address+path, header("x-yt-taskproxy-id", "00000000")); a.status == http.StatusOK {
+				t.Errorf("%s is on another listener too", path)
+			}
+		}
+	}
+	for host, status := range map[string]int{"debug.example.com": http.StatusOK, "evil.test": http.StatusMisdirectedRequest} {
+		if a := get(t, "http://"+p.Debug+"/routes", func(r *http.Request) { r.Host = host }); a.status != status {
+			t.Errorf("%s: %d, want %d", host, a.status, status)
+		}
+	}
+	if a := get(t, "http://"+p.Debug+"/routes"); strings.Contains(a.body, cluster.RootToken()) {
+		t.Error("it shows the robot's token")
+	}
+	if p := startProcess(t, cluster, cluster.RootToken(), "--debug-listen="); p.Debug != "" {
+		t.Errorf("there is one at %s", p.Debug)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 type settings struct {
 	fs       *flag.FlagSet
 	list     []*setting
+	replaced []*legacy
 	problems []string
 }
 
@@ -24,8 +26,22 @@ type setting struct {
 	apply func(string) error
 	bool  bool
 
-	value string
-	given bool
+	value  string
+	source string // fromDefault, fromFlag, the name of a variable or, with its dash, of a legacy flag
+}
+
+// Where a setting's value is from, if neither from a variable nor from a legacy flag.
+const (
+	fromDefault = "default"
+	fromFlag    = "flag"
+)
+
+// origin is what to call the setting by when its value is wrong.
+func (s *setting) origin() string {
+	if s.source == fromDefault || s.source == fromFlag {
+		return "--" + s.name
+	}
+	return s.source + " (--" + s.name + ")"
 }
 
 // String implements flag.Value; package flag calls it on a zero value too.
@@ -37,7 +53,7 @@ func (s *setting) String() string {
 }
 
 // Set implements flag.Value. It only remembers: values are judged together, after the variables have been read.
-func (s *setting) Set(v string) error { s.value, s.given = v, true; return nil }
+func (s *setting) Set(v string) error { s.value, s.source = v, fromFlag; return nil }
 
 // IsBoolFlag lets "--auth-enabled" stand for "--auth-enabled=true".
 func (s *setting) IsBoolFlag() bool { return s.bool }
@@ -49,10 +65,13 @@ func newSettings() *settings {
 }
 
 func (s *settings) add(name, def, usage string, isBool bool, apply func(string) error) {
-	one := &setting{name: name, def: def, apply: apply, bool: isBool}
+	one := &setting{name: name, def: def, apply: apply, bool: isBool, value: def, source: fromDefault}
 	s.list = append(s.list, one)
 	s.fs.Var(one, name, usage)
 }
+
+// named is the setting of that name, which must have been declared.
+func (s *settings) named(name string) *setting { return s.fs.Lookup(name).Value.(*setting) }
 
 func (s *settings) text(name, def, usage string, apply func(string) error) {
 	s.add(name, def, usage, false, apply)
@@ -81,12 +100,12 @@ func (s *settings) duration(name string, def, least time.Duration, usage string,
 	})
 }
 
-// number is a setting from 1 to most.
-func (s *settings) number(name string, def, most int, usage string, dst *int) {
+// number is a setting from least to most.
+func (s *settings) number(name string, def, least, most int, usage string, dst *int) {
 	s.add(name, strconv.Itoa(def), "`number`: "+usage, false, func(v string) error {
 		n, err := strconv.Atoi(v)
-		if err != nil || n < 1 || n > most {
-			return fmt.Errorf("%q is no number from 1 to %d", v, most)
+		if err != nil || n < least || n > most {
+			return fmt.Errorf("%q is no number from %d to %d", v, least, most)
 		}
 		*dst = n
 		return nil
@@ -97,7 +116,7 @@ func envName(flag string) string {
 	return "TASK_PROXY_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// parse fills every setting from the flag, the variable or the default. It returns only ErrHelp; what is wrong is added to
+// parse fills every setting from the flag, the variable, the legacy flag or the default. It returns only ErrHelp; what is wrong is added to
 // problems.
 func (s *settings) parse(args []string, getenv func(string) string, out io.Writer) error {
 	for {
@@ -118,18 +137,45 @@ func (s *settings) parse(args []string, getenv func(string) string, out io.Write
 		args = args[1:]
 	}
 	for _, one := range s.list {
-		source, value := "--"+one.name, one.value
-		if !one.given {
-			value = one.def
-			if v := getenv(envName(one.name)); v != "" {
-				source, value = envName(one.name)+" (--"+one.name+")", v
-			}
+		if v := getenv(envName(one.name)); v != "" && one.source == fromDefault {
+			one.value, one.source = v, envName(one.name)
 		}
-		if err := one.apply(value); err != nil {
-			s.problems = append(s.problems, source+": "+err.Error())
+	}
+	for _, one := range s.replaced {
+		if one.given {
+			s.note(one.settle())
+		}
+	}
+	for _, one := range s.list {
+		if err := one.apply(one.value); err != nil {
+			s.note(fmt.Errorf("%s: %w", one.origin(), err))
 		}
 	}
 	return nil
+}
+
+// note adds a problem; nil is none.
+func (s *settings) note(err error) {
+	if err != nil {
+		s.problems = append(s.problems, err.Error())
+	}
+}
+
+// effective is every setting with its value, a line each as a flag, and where that is from. No value is a secret but a
+// password in a URL, which is not shown.
+func (s *settings) effective() string {
+	var b strings.Builder
+	for _, one := range s.list {
+		value := one.value
+		if u, err := url.Parse(value); err == nil && u.User != nil {
+			value = u.Redacted()
+		}
+		if strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("\"'`\\$&;|<>()*?#~!", r) }) {
+			value = strconv.QuoteToASCII(value)
+		}
+		fmt.Fprintf(&b, "%-60s # %s\n", "--"+one.name+"="+value, one.source)
+	}
+	return b.String()
 }
 
 // require adds a problem for a setting that has no value, unless one is named already.
@@ -146,8 +192,11 @@ func (s *settings) require(name string, ok bool) {
 }
 
 func (s *settings) usage(out io.Writer) {
-	fmt.Fprintln(out, "Usage: task-proxy [serve] [flags]\n       task-proxy check [flags]   what the robot lacks or has too much of, and what the cluster lets browsers do; exit code 1: something is missing\n       task-proxy version\n\nEvery flag can be given as a variable too: --yt-proxy as TASK_PROXY_YT_PROXY.\n\nFlags:")
+	fmt.Fprintln(out, "Usage: task-proxy [serve] [flags]\n       task-proxy check [flags]   what the robot lacks or has too much of, and what the cluster lets browsers do; exit code 1: something is missing\n       task-proxy version\n       task-proxy help\n\nEvery flag can be given as a variable too: --yt-proxy as TASK_PROXY_YT_PROXY.\n\nFlags:")
 	s.fs.VisitAll(func(f *flag.Flag) {
+		if _, ok := f.Value.(*setting); !ok {
+			return
+		}
 		kind, usage := flag.UnquoteUsage(f)
 		if kind == "value" {
 			kind = ""
@@ -158,4 +207,9 @@ func (s *settings) usage(out io.Writer) {
 		}
 		fmt.Fprintf(out, "  --%s %s\n        %s%s\n", f.Name, kind, usage, def)
 	})
+	fmt.Fprint(out, "\nFlags of the server that this one replaces; its others are the same here:\n")
+	for _, one := range s.replaced {
+		kind, usage := flag.UnquoteUsage(s.fs.Lookup(one.name))
+		fmt.Fprintf(out, "  -%s %s\n        %s\n", one.name, kind, usage)
+	}
 }

@@ -196,7 +196,7 @@ func (c *testCluster) startReplica(t *testing.T, flags ...string) *replica {
 		t.Fatal(err)
 	}
 	cfg, err := ParseConfig(append([]string{"--yt-proxy=" + c.URL(), "--yt-token-path=" + token, "--base-domain=" + base,
-		"--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--shutdown-delay=0s"}, flags...), env(nil), io.Discard)
+		"--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--debug-listen=", "--shutdown-delay=0s"}, flags...), env(nil), io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

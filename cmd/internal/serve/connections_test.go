@@ -1,0 +1,93 @@
+package serve
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// Connections beyond the limit wait until one ends, which may be said twice. They are still TCP.
+func TestLimitConnections(t *testing.T) {
+	t.Parallel()
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	l := limitConnections(inner.(*net.TCPListener), 2, slog.New(slog.DiscardHandler))
+	accepted := make(chan net.Conn)
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				ended <- err
+				return
+			}
+			accepted <- conn
+		}
+	}()
+	for range 4 {
+		conn, err := net.Dial("tcp", l.Addr().String())
+		must(t, err)
+		defer conn.Close()
+	}
+	first, second := <-accepted, <-accepted
+	defer second.Close()
+	if _, ok := first.(interface{ CloseWrite() error }); !ok {
+		t.Error("a tunnel cannot close one half")
+	}
+	if _, ok := first.(syscall.Conn); !ok {
+		t.Error("a tunnel cannot wait without a buffer")
+	}
+	limited := l.(*limitListener)
+	until(t, "the third has to wait", func() bool { return len(limited.slots) == 2 && len(accepted) == 0 })
+	must(t, first.Close())
+	if err := first.Close(); err == nil {
+		t.Error("closed twice without an error")
+	}
+	third := <-accepted
+	defer third.Close()
+	select {
+	case <-accepted:
+		t.Error("two places for one connection that ended")
+	default:
+	}
+	// Accept waits for a place; the end of the listener ends that too.
+	must(t, l.Close())
+	if err := <-ended; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Accept after Close: %v", err)
+	}
+	_ = l.Close()
+}
+
+// The flag limits the public listener, and the log says once that it does.
+func TestMaxConnections(t *testing.T) {
+	t.Parallel()
+	cluster := startCluster(t)
+	p := startProcess(t, cluster, cluster.RootToken(), "--max-connections=1")
+	first, err := net.Dial("tcp", p.Public)
+	must(t, err)
+	defer first.Close()
+	const words = "as many connections as --max-connections allows"
+	second := make(chan answer, 1)
+	go func() { second <- get(t, "http://"+p.Public+"/", header("x-yt-taskproxy-id", "00000000")) }()
+	until(t, "the log says that there are too many", func() bool { return strings.Contains(p.log.String(), words) })
+	select {
+	case a := <-second:
+		t.Errorf("the second was answered: %d", a.status)
+	default:
+	}
+	must(t, first.Close())
+	if a := <-second; a.status != 401 {
+		t.Errorf("the second got %d", a.status)
+	}
+	for range 10 { // places are given back
+		if a := get(t, "http://"+p.Public+"/", header("x-yt-taskproxy-id", "00000000")); a.status != 401 {
+			t.Errorf("a later one got %d", a.status)
+		}
+	}
+	if n := strings.Count(p.log.String(), words); n != 1 {
+		t.Errorf("the log says it %d times", n)
+	}
+}
