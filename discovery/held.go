@@ -44,6 +44,22 @@ func (j *job) vouch(now time.Time) {
 	j.seenAt, j.holding = now, holding{}
 }
 
+// dispel ends a doubt about the job: its endpoints are others from now on than those that failed.
+func (j *job) dispel() {
+	if j.doubted {
+		j.doubted = false
+		j.vouched++
+	}
+}
+
+// vouchUnconfirmed is what remains when the node does not answer about a job in doubt: if the cluster has listed it since, it
+// runs. If nobody has vouched for it, the doubt stays.
+func (j *job) vouchUnconfirmed(now time.Time) {
+	if j.seenAt.Equal(now) {
+		j.dispel()
+	}
+}
+
 // takes reports whether new connections may go to an address of the job.
 func (j *job) takes(addr string) bool {
 	return j.holding.since.IsZero() || !j.holding.silent && !j.holding.refused[addr]
@@ -84,10 +100,11 @@ func (d *Discovery) noteFailures(failures []failure) (dropped bool) {
 			continue
 		}
 		j := t.jobs[f.endpoint.JobID]
-		if j == nil {
-			continue
+		if j == nil || f.endpoint.Vouched != j.vouched {
+			continue // it is gone, or has been looked after since
 		}
 		t.jobsDue, j.doubted = true, true
+		d.doubtful[f.operationID] = true
 		dropped = dropped || !j.holding.since.IsZero() && j.takes(f.endpoint.Addr)
 		if j.holding.refused == nil {
 			j.holding.refused = make(map[string]bool)
@@ -131,13 +148,15 @@ func (d *Discovery) askNodes(ctx context.Context, ops []*tracked, now time.Time)
 	var asked []heldJob
 	for _, t := range ops {
 		for _, j := range t.jobs {
-			silent := j.holding.silent
+			doubted := j.doubted && !now.Before(j.askAt)
+			silent, vouched := j.holding.silent, j.vouched
 			switch {
-			case !j.doubted && !j.unconfirmed(now) || len(j.ports) == 0 && !j.claimed:
+			case !doubted && !j.unconfirmed(now) || len(j.ports) == 0 && !j.claimed:
 			case d.silent.has(j.Address, now):
 				// It was asked a moment ago and hangs: that is no confirmation.
 				j.holding.silent = silent || j.unconfirmed(now)
-				told = told || j.holding.silent != silent
+				j.vouchUnconfirmed(now)
+				told = told || j.holding.silent != silent || j.vouched != vouched
 			default:
 				asked = append(asked, heldJob{job: j, of: t})
 			}
@@ -151,15 +170,38 @@ func (d *Discovery) askNodes(ctx context.Context, ops []*tracked, now time.Time)
 		at[i] = i
 	}
 	forEach(ctx, d.concurrency, at, func(i int) { answered[i] = d.confirm(ctx, batches[i]) })
-	if ctx.Err() != nil {
-		return false
-	}
 	for i, batch := range batches {
-		for k, h := range batch {
-			h.confirm(answered[i][k], now)
+		for k := range answered[i] { // none: there was no time to ask
+			batch[k].confirm(answered[i][k], now)
 		}
 	}
 	return told || len(asked) > 0
+}
+
+// doubtPause is the least time between two questions about a job that does not take connections.
+const doubtPause = time.Second
+
+// nextDoubt is when the exec nodes are to be asked again about jobs in doubt; zero: about none.
+func (d *Discovery) nextDoubt(now time.Time) (at time.Time) {
+	for id := range d.doubtful {
+		t := d.tracked[id]
+		open := false
+		if t != nil {
+			for _, j := range t.jobs {
+				if !j.doubted {
+					continue
+				}
+				open = true
+				if !d.silent.has(j.Address, now) && (at.IsZero() || j.askAt.Before(at)) {
+					at = j.askAt
+				}
+			}
+		}
+		if !open {
+			delete(d.doubtful, id)
+		}
+	}
+	return at
 }
 
 // confirm asks for the ports of held jobs, and returns an answer for each.
@@ -169,6 +211,9 @@ func (d *Discovery) confirm(ctx context.Context, batch []heldJob) []ytclient.Por
 		jobs[i] = h.job
 	}
 	answers, err := d.jobPorts(ctx, jobs)
+	if ctx.Err() != nil {
+		return nil
+	}
 	d.silent.note(jobs[0].Address, err)
 	if err != nil {
 		answers = make([]ytclient.PortsAnswer, len(batch))
@@ -182,12 +227,19 @@ func (d *Discovery) confirm(ctx context.Context, batch []heldJob) []ytclient.Por
 // confirm takes over what the node says of the job. A job that it does not know has ended, even if it is still listed;
 // everything else but the ports that it always had is no confirmation, and a held job is asked about again.
 func (h heldJob) confirm(a ytclient.PortsAnswer, now time.Time) {
-	h.doubted = false
+	h.askAt = now.Add(doubtPause)
 	switch {
 	case errors.Is(a.Err, ytclient.ErrNotFound):
 		delete(h.of.jobs, h.ID)
 		h.of.disown(h.ID)
 		h.of.jobsDue = true
+		return
+	case a.Err == nil:
+		h.dispel()
+	default:
+		h.vouchUnconfirmed(now)
+	}
+	switch {
 	case a.Err == nil && h.holding.since.IsZero() && len(h.ports) > 0:
 		h.ports, h.portsNew = a.Ports, true
 	case a.Err != nil || !slices.Equal(a.Ports, h.ports):

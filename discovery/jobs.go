@@ -29,14 +29,17 @@ type job struct {
 	ports  []int
 	seenAt time.Time // when the cluster last answered that it runs
 
-	holding holding // since calls fail that would vouch for it
-	doubted bool    // it did not take a connection, and its node was not asked since
+	holding holding   // since calls fail that would vouch for it
+	doubted bool      // it did not take a connection, and the cluster has not vouched for it since
+	askAt   time.Time // while it is doubted: not to be asked about again before that
+	vouched uint32    // Endpoint.Vouched
 
 	needsPorts bool // some service is on a port that the node gives to the job
 	claimed    bool // some service is at an address that was written by the job, as far as one can tell
 
 	portsAsked time.Time // the cycle in which they were last asked for
 	portsNew   bool      // they were told since the last swap
+	contest    contest
 
 	failures  int // answers in a row that were errors
 	unknown   int // answers in a row that the node does not know the job
@@ -111,17 +114,20 @@ func (d *Discovery) listJobs(ctx context.Context, t *tracked, now time.Time) {
 	t.jobsDue = true // until answered in full
 	var listing ytclient.JobListing
 	err := d.call(ctx, func(ctx context.Context) (err error) {
-		listing, err = d.source.ListJobs(ctx, t.op.ID)
+		listing, err = d.source.ListTaskJobs(ctx, t.op.ID, t.publishing())
 		return err
 	})
+	if err != nil && ctx.Err() != nil {
+		return // there was no time
+	}
+	t.unlisted = nil
 	d.silent.note(t.op.ID, err)
 	switch {
 	case errors.Is(err, ytclient.ErrNoSuchOperation):
 		t.gone = true
 		return
 	case err != nil:
-		t.unlisted = err
-		t.troubleOf("list_jobs", err)
+		t.unlisted, t.failedAt = err, now
 		t.holdJobs(now, d.staleLimit)
 		return
 	case t.suddenlyEmpty(listing):
@@ -130,12 +136,29 @@ func (d *Discovery) listJobs(ctx context.Context, t *tracked, now time.Time) {
 	}
 	t.mergeJobs(listing, now)
 	if listing.Partial != nil {
-		t.troubleOf("list_jobs", listing.Partial)
+		t.unlisted, t.failedAt = listing.Partial, now
 		t.holdJobs(now, d.staleLimit)
 		return
 	}
 	t.jobsDue = false
 	t.relisted(now, d.period, d.refresh, changed)
+}
+
+// publishing are the tasks whose jobs are of interest; nil: all.
+func (t *tracked) publishing() (tasks []string) {
+	for _, d := range t.declarations {
+		task := d.task
+		if !d.written.isZero() {
+			task = d.written.task
+		}
+		if task == "" {
+			return nil
+		}
+		if !slices.Contains(tasks, task) {
+			tasks = append(tasks, task)
+		}
+	}
+	return tasks
 }
 
 // suddenlyEmpty reports an answer that no job runs where some did, unless it tells how they ended. It comes about in the
@@ -216,7 +239,7 @@ func (t *tracked) expire(now time.Time, limit time.Duration) {
 
 // askPorts asks for the ports of every running job of the operations that has none yet and was not asked for in vain.
 func (d *Discovery) askPorts(ctx context.Context, ops []*tracked, now time.Time) {
-	fresh := portless(ops, func(j *job) bool { return j.failures == 0 })
+	fresh := portless(ops, func(j *job) bool { return j.failures == 0 && !j.contest.waits(now) })
 	for _, j := range fresh {
 		j.portsAsked = now
 	}
@@ -302,6 +325,9 @@ func (d *Discovery) jobPorts(ctx context.Context, jobs []*job) (answers []ytclie
 
 func (d *Discovery) askBatch(ctx context.Context, batch []*job) {
 	answers, err := d.jobPorts(ctx, batch)
+	if ctx.Err() != nil {
+		return // there was no time
+	}
 	if batch[0].Address == batch[len(batch)-1].Address { // they are sorted
 		d.silent.note(batch[0].Address, err)
 	}
@@ -355,7 +381,7 @@ func (t *tracked) services() []Service {
 		}
 		for _, j := range jobs[d.task] {
 			if d.portIndex < len(j.ports) {
-				s.Endpoints = append(s.Endpoints, Endpoint{JobID: j.ID, Addr: j.addr(j.ports[d.portIndex])})
+				s.Endpoints = append(s.Endpoints, Endpoint{JobID: j.ID, Addr: j.addr(j.ports[d.portIndex]), Vouched: j.vouched})
 			}
 		}
 		services = append(services, s)

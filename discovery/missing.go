@@ -27,7 +27,9 @@ func (d *Discovery) askMissing(ctx context.Context, living map[string]bool, now 
 	maps.DeleteFunc(d.missing, func(id string, _ time.Time) bool { return living[id] })
 	ids := make([]string, 0, len(d.missing))
 	for id := range d.missing {
-		ids = append(ids, id)
+		if !d.silent.has(id, now) {
+			ids = append(ids, id)
+		}
 	}
 	infos := make([]ytclient.OperationInfo, len(ids))
 	errs := make([]error, len(ids))
@@ -36,6 +38,7 @@ func (d *Discovery) askMissing(ctx context.Context, living map[string]bool, now 
 			infos[i], err = d.source.GetOperation(ctx, ids[i])
 			return err
 		})
+		d.silent.note(ids[i], errs[i])
 	})
 	if ctx.Err() != nil {
 		return

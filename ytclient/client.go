@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.ytsaurus.tech/yt/go/yt"
@@ -42,8 +43,9 @@ type Client struct {
 	timeout time.Duration
 	metrics *Metrics
 
-	heavy     heavy
-	maxAnswer int // the constant, but in tests
+	singles   atomic.Pointer[singles] // of the last listing of operations
+	long      heavy                   // operations, and their lists of jobs as operation/task
+	maxAnswer int                     // the constant, but in tests
 }
 
 const (
@@ -70,6 +72,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{base: base, token: cfg.Token, timeout: cfg.CallTimeout, metrics: cfg.Metrics, maxAnswer: maxAnswer}
+	c.singles.Store(&singles{})
 	if c.timeout <= 0 {
 		c.timeout = defaultCallTimeout
 	}
