@@ -121,10 +121,10 @@ func (d *Discovery) ask(ctx context.Context, now time.Time) error {
 		return ctx.Err()
 	}
 	living := d.living(listing)
-	if d.askMissing(ctx, living, now); ctx.Err() != nil {
-		return ctx.Err()
-	}
 	for id := range d.missing {
+		if living[id] {
+			delete(d.missing, id)
+		}
 		living[id] = true
 	}
 	d.labels.Living(living)
@@ -161,12 +161,14 @@ func (d *Discovery) settle(ctx context.Context, ops []*tracked, now time.Time) {
 // swapped in before, and it makes room for a cycle that somebody waits for. Each part reports whether anything may have come
 // of it; what there was no time for is asked the next time.
 func (d *Discovery) settleSlowly(ctx context.Context, now time.Time) {
-	slow, stop := d.slowly(ctx)
-	defer stop()
+	// Not twice in a row, so that there is time for it at all.
+	slow, stop := d.slowly(ctx, !d.interrupted)
+	defer func() { d.interrupted = stop() }()
 	ops := slices.Collect(maps.Values(d.tracked)) // in no order, so that there is time for each once
 	told := d.askNodes(slow, ops, now)
 	parts := []func() bool{
 		func() bool { return d.askAgain(slow, ops, now) },
+		func() bool { return d.askMissing(slow, now) },
 		func() bool { return d.askSuspects(slow, ops, now) },
 		func() bool { return d.askAddresses(ctx, slow, ops) },
 	}
@@ -179,14 +181,13 @@ func (d *Discovery) settleSlowly(ctx context.Context, now time.Time) {
 	}
 }
 
-// slowly is the context of the slow part of a cycle. It ends when the time of two calls is over, or when somebody waits for
-// another cycle, unless that was so the last time. stop must be called.
-func (d *Discovery) slowly(ctx context.Context) (slow context.Context, stop func()) {
+// slowly is the context of the slow part of a cycle. It ends when the time of one call is over, or when somebody waits for
+// another cycle, if it may. stop must be called; it reports whether somebody did.
+func (d *Discovery) slowly(ctx context.Context, may bool) (slow context.Context, stop func() bool) {
 	slow, cancel := context.WithCancel(ctx)
 	// Calls that are under way when the time is over have had less than theirs, so they are cancelled, not late.
-	timer := time.AfterFunc(2*d.callTimeout+time.Second, cancel)
-	may := !d.interrupted
-	d.interrupted = false
+	timer := time.AfterFunc(d.callTimeout+time.Second, cancel)
+	interrupted := false
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -196,7 +197,7 @@ func (d *Discovery) slowly(ctx context.Context) (slow context.Context, stop func
 			case <-slow.Done():
 			case <-d.early.changed:
 				if woken = true; may && d.early.awaited() {
-					d.interrupted = true
+					interrupted = true
 					cancel()
 				}
 			}
@@ -205,10 +206,11 @@ func (d *Discovery) slowly(ctx context.Context) (slow context.Context, stop func
 			d.early.tell() // Run has not seen it
 		}
 	}()
-	return slow, func() {
+	return slow, func() bool {
 		timer.Stop()
 		cancel()
 		<-ended
+		return interrupted
 	}
 }
 

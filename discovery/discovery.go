@@ -112,6 +112,7 @@ type Discovery struct {
 	missing missing
 	silent  *silences // safe for concurrent use
 
+	vouches     atomic.Uint32   // how often the cluster has vouched for any job; it only grows
 	doubtful    map[string]bool // ids of operations with jobs in doubt
 	interrupted bool            // the last slow part of a cycle had to make room
 	turn        int             // of the slow parts

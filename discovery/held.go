@@ -45,19 +45,23 @@ func (j *job) vouch(now time.Time) {
 }
 
 // dispel ends a doubt about the job: its endpoints are others from now on than those that failed.
-func (j *job) dispel() {
+func (d *Discovery) dispel(j *job) {
 	if j.doubted {
 		j.doubted = false
-		j.vouched++
+		j.vouched = d.vouches.Add(1)
 	}
 }
 
-// vouchUnconfirmed is what remains when the node does not answer about a job in doubt: if the cluster has listed it since, it
-// runs. If nobody has vouched for it, the doubt stays.
-func (j *job) vouchUnconfirmed(now time.Time) {
-	if j.seenAt.Equal(now) {
-		j.dispel()
+// listLag is how long a job that has ended may be listed as running.
+const listLag = 15 * time.Second
+
+// dispelUnconfirmed is what remains when the node does not answer about a job in doubt: if the cluster lists it still, a good
+// while after it failed, it runs. If nobody vouches for it, the doubt stays, and its operation's jobs are listed again.
+func (d *Discovery) dispelUnconfirmed(t *tracked, j *job, now time.Time) {
+	if j.seenAt.Equal(now) && now.Sub(j.doubtedAt) >= listLag {
+		d.dispel(j)
 	}
+	t.jobsDue = t.jobsDue || j.doubted
 }
 
 // takes reports whether new connections may go to an address of the job.
@@ -103,7 +107,9 @@ func (d *Discovery) noteFailures(failures []failure) (dropped bool) {
 		if j == nil || f.endpoint.Vouched != j.vouched {
 			continue // it is gone, or has been looked after since
 		}
-		t.jobsDue, j.doubted = true, true
+		if t.jobsDue = true; !j.doubted {
+			j.doubted, j.doubtedAt = true, time.Now()
+		}
 		d.doubtful[f.operationID] = true
 		dropped = dropped || !j.holding.since.IsZero() && j.takes(f.endpoint.Addr)
 		if j.holding.refused == nil {
@@ -151,11 +157,11 @@ func (d *Discovery) askNodes(ctx context.Context, ops []*tracked, now time.Time)
 			doubted := j.doubted && !now.Before(j.askAt)
 			silent, vouched := j.holding.silent, j.vouched
 			switch {
-			case !doubted && !j.unconfirmed(now) || len(j.ports) == 0 && !j.claimed:
+			case !doubted && !j.unconfirmed(now) || !j.isAnswering():
 			case d.silent.has(j.Address, now):
 				// It was asked a moment ago and hangs: that is no confirmation.
 				j.holding.silent = silent || j.unconfirmed(now)
-				j.vouchUnconfirmed(now)
+				d.dispelUnconfirmed(t, j, now)
 				told = told || j.holding.silent != silent || j.vouched != vouched
 			default:
 				asked = append(asked, heldJob{job: j, of: t})
@@ -172,7 +178,7 @@ func (d *Discovery) askNodes(ctx context.Context, ops []*tracked, now time.Time)
 	forEach(ctx, d.concurrency, at, func(i int) { answered[i] = d.confirm(ctx, batches[i]) })
 	for i, batch := range batches {
 		for k := range answered[i] { // none: there was no time to ask
-			batch[k].confirm(answered[i][k], now)
+			d.confirmed(batch[k], answered[i][k], now)
 		}
 	}
 	return told || len(asked) > 0
@@ -184,16 +190,15 @@ const doubtPause = time.Second
 // nextDoubt is when the exec nodes are to be asked again about jobs in doubt; zero: about none.
 func (d *Discovery) nextDoubt(now time.Time) (at time.Time) {
 	for id := range d.doubtful {
-		t := d.tracked[id]
 		open := false
-		if t != nil {
+		if t := d.tracked[id]; t != nil {
 			for _, j := range t.jobs {
-				if !j.doubted {
+				if !j.doubted || !j.isAnswering() {
 					continue
 				}
 				open = true
-				if !d.silent.has(j.Address, now) && (at.IsZero() || j.askAt.Before(at)) {
-					at = j.askAt
+				if ask := later(j.askAt, now); !d.silent.has(j.Address, now) && (at.IsZero() || ask.Before(at)) {
+					at = ask
 				}
 			}
 		}
@@ -203,6 +208,9 @@ func (d *Discovery) nextDoubt(now time.Time) (at time.Time) {
 	}
 	return at
 }
+
+// isAnswering reports that the job may be somebody's endpoint: without ports it is none, unless somebody wrote where it answers.
+func (j *job) isAnswering() bool { return len(j.ports) > 0 || j.claimed }
 
 // confirm asks for the ports of held jobs, and returns an answer for each.
 func (d *Discovery) confirm(ctx context.Context, batch []heldJob) []ytclient.PortsAnswer {
@@ -224,20 +232,21 @@ func (d *Discovery) confirm(ctx context.Context, batch []heldJob) []ytclient.Por
 	return answers
 }
 
-// confirm takes over what the node says of the job. A job that it does not know has ended, even if it is still listed;
+// confirmed takes over what the node says of the job. A job that it does not know has ended, even if it is still listed;
 // everything else but the ports that it always had is no confirmation, and a held job is asked about again.
-func (h heldJob) confirm(a ytclient.PortsAnswer, now time.Time) {
+func (d *Discovery) confirmed(h heldJob, a ytclient.PortsAnswer, now time.Time) {
 	h.askAt = now.Add(doubtPause)
 	switch {
 	case errors.Is(a.Err, ytclient.ErrNotFound):
 		delete(h.of.jobs, h.ID)
 		h.of.disown(h.ID)
 		h.of.jobsDue = true
+		d.vouches.Add(1) // should the node know it again, it is another endpoint
 		return
 	case a.Err == nil:
-		h.dispel()
+		d.dispel(h.job)
 	default:
-		h.vouchUnconfirmed(now)
+		d.dispelUnconfirmed(h.of, h.job, now)
 	}
 	switch {
 	case a.Err == nil && h.holding.since.IsZero() && len(h.ports) > 0:

@@ -29,10 +29,11 @@ type job struct {
 	ports  []int
 	seenAt time.Time // when the cluster last answered that it runs
 
-	holding holding   // since calls fail that would vouch for it
-	doubted bool      // it did not take a connection, and the cluster has not vouched for it since
-	askAt   time.Time // while it is doubted: not to be asked about again before that
-	vouched uint32    // Endpoint.Vouched
+	holding   holding // since calls fail that would vouch for it
+	doubted   bool    // it did not take a connection, and the cluster has not vouched for it since
+	doubtedAt time.Time
+	askAt     time.Time // while it is doubted: not to be asked about again before that
+	vouched   uint32    // Endpoint.Vouched
 
 	needsPorts bool // some service is on a port that the node gives to the job
 	claimed    bool // some service is at an address that was written by the job, as far as one can tell
@@ -134,7 +135,7 @@ func (d *Discovery) listJobs(ctx context.Context, t *tracked, now time.Time) {
 		t.holdJobs(now, d.staleLimit)
 		return
 	}
-	t.mergeJobs(listing, now)
+	t.mergeJobs(listing, now, d.vouches.Load())
 	if listing.Partial != nil {
 		t.unlisted, t.failedAt = listing.Partial, now
 		t.holdJobs(now, d.staleLimit)
@@ -180,7 +181,9 @@ func (t *tracked) suddenlyEmpty(listing ytclient.JobListing) bool {
 }
 
 // mergeJobs takes over what a listing says about the jobs of tasks that publish something.
-func (t *tracked) mergeJobs(listing ytclient.JobListing, now time.Time) {
+//
+// vouched is what new ones are vouched for: as much as any has been, since one that was known before may come back.
+func (t *tracked) mergeJobs(listing ytclient.JobListing, now time.Time, vouched uint32) {
 	needsPorts, wanted := make(map[string]bool), make(map[string]bool)
 	all := false // an address that was written may be of any job
 	for _, d := range t.declarations {
@@ -211,7 +214,7 @@ func (t *tracked) mergeJobs(listing ytclient.JobListing, now time.Time) {
 				t.problem(Problem{Kind: BadAddress, Task: j.Task, Reason: "a job runs at " + quote(j.Address) + ", which is no host:port"})
 				continue
 			}
-			known, renewed = &job{host: host}, true
+			known, renewed = &job{host: host, vouched: vouched}, true
 		}
 		known.Job, known.needsPorts = j, needsPorts[j.Task]
 		known.vouch(now)

@@ -227,7 +227,7 @@ func (d *Discovery) refreshRound(ctx context.Context) {
 		}
 		d.swap()
 	}
-	slow, stop := d.slowly(ctx)
+	slow, stop := d.slowly(ctx, true)
 	defer stop()
 	told := d.askNodes(slow, doubtful, now)
 	told = d.askSuspects(slow, ops, now) || told

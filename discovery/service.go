@@ -65,7 +65,7 @@ type Service struct {
 type Endpoint struct {
 	JobID string
 	Addr  string // host:port as net.Dial takes it; IPv6 hosts are bracketed
-	// Vouched is how often the cluster has vouched for the job after a connection to it had failed. An address that failed may
+	// Vouched grows each time that the cluster vouches for the job after a connection to it has failed. An address that failed may
 	// be somebody else's: nothing may go there before this has grown.
 	Vouched uint32
 }

@@ -53,6 +53,7 @@ func TestManyDirectoriesThatHang(t *testing.T) {
 		synctest.Wait()
 
 		publish := func(id string) string {
+			synctest.Wait()
 			w.operation(id, map[string]any{"task_proxy": map[string]any{"enabled": true}})
 			w.tasks[id] = []ytclient.Task{{Name: "server", JobCount: 1, PortCount: 1}}
 			w.job(id, "j"+id, "server", "node-3.local:9012", 20100)

@@ -38,6 +38,7 @@ var nameAttributes = []string{"id", "state", "authenticated_user", "start_time",
 
 // gathered is what a listing has so far.
 type gathered struct {
+	bounds  bounds
 	listing Listing
 	known   singles // of the listing before
 	next    singles // for the listing after, if it goes by names
@@ -48,8 +49,8 @@ type gathered struct {
 }
 
 // newGathered begins a listing. Half of its time is for what is too long; the other half is for all else.
-func newGathered(ctx context.Context, known *singles) *gathered {
-	g := &gathered{known: *known, next: make(singles), seen: make(map[string]bool), large: make(map[string]int)}
+func newGathered(ctx context.Context, b bounds, known *singles) *gathered {
+	g := &gathered{bounds: b, known: *known, next: make(singles), seen: make(map[string]bool), large: make(map[string]int)}
 	if deadline, ok := ctx.Deadline(); ok {
 		g.until = time.Now().Add(time.Until(deadline) / 2)
 	}
@@ -91,10 +92,10 @@ func (g *gathered) take(p operationsPage) {
 // fits counts an item of so many bytes, or notes that it is too long.
 func (g *gathered) fits(id, user string, size int) bool {
 	switch {
-	case size > maxItem, size > largeItem && g.large[user]+size > maxLarge:
+	case size > g.bounds.item, size > g.bounds.large && g.large[user]+size > g.bounds.userLarge:
 		g.tooLong(id)
 		return false
-	case size > largeItem:
+	case size > g.bounds.large:
 		g.large[user] += size
 	}
 	return true
@@ -161,7 +162,7 @@ func (c *Client) listNames(ctx context.Context) (names []listedItem, err error) 
 		case err != nil:
 			return nil, err
 		case p.cut:
-			return nil, fmt.Errorf("list_operations: %w: the names of %d operations alone are longer than %d bytes", ErrUnavailable, pageSize, c.maxAnswer)
+			return nil, fmt.Errorf("list_operations: %w: the names of %d operations alone are longer than %d bytes", ErrUnavailable, pageSize, c.bounds.answer)
 		}
 		names = append(names, p.items...)
 		if !p.incomplete {

@@ -41,8 +41,17 @@ func newLongListing(t *testing.T, maxAnswer int) *longListing {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	client.maxAnswer = maxAnswer
+	client.bounds.answer = maxAnswer
 	return &longListing{T: t, cluster: cluster, client: client}
+}
+
+// smaller makes all that is long by so many times shorter: the tests handle fewer bytes.
+func (l *longListing) smaller(times int) bounds {
+	m := &l.client.bounds
+	for _, v := range []*int{&m.answer, &m.operation, &m.jobs, &m.item, &m.large, &m.userLarge} {
+		*v /= times
+	}
+	return *m
 }
 
 // operation begins before all that have begun so far.
@@ -104,20 +113,22 @@ func (l *longListing) want(ctx context.Context, read, odd []string, pages, singl
 func TestLongItemsHarmNobodyElse(t *testing.T) {
 	t.Parallel()
 	l := newLongListing(t, maxAnswer)
+	const times = 16
+	m := l.smaller(times)
 	var read, odd []string
 	for range 20 {
 		read = append(read, l.operation("alice", 100))
 	}
-	const each = maxLarge / (200 << 10)
+	each := m.userLarge / (200 << 10 / times)
 	for _, user := range []string{"eve", "mallory", "trudy"} {
 		for range each {
-			read = append(read, l.operation(user, 195<<10))
+			read = append(read, l.operation(user, 180<<10/times))
 		}
 	}
 	read = append(read, l.operation("alice", 100))
-	odd = append(odd, l.operation("eve", maxItem))
-	read = append(read, l.operation("alice", 100), l.operation("bob", maxItem/2))
-	odd = append(odd, l.operation("mallory", maxAnswer), l.operation("eve", maxItem))
+	odd = append(odd, l.operation("eve", m.item))
+	read = append(read, l.operation("alice", 100), l.operation("bob", m.item/2))
+	odd = append(odd, l.operation("mallory", m.answer), l.operation("eve", m.item))
 	for range 1_200 {
 		read = append(read, l.operation("alice", 10))
 	}
@@ -160,10 +171,12 @@ func TestLongItemsHarmNobodyElse(t *testing.T) {
 func TestLongItemsBetweenOthers(t *testing.T) {
 	t.Parallel()
 	l := newLongListing(t, maxAnswer)
+	const times = 16
+	l.smaller(times)
 	const n = maxAgain + 50
 	var read, odd []string
 	for range n {
-		odd = append(odd, l.operation("eve", 300<<10))
+		odd = append(odd, l.operation("eve", 300<<10/times))
 		read = append(read, l.operation("alice", 100))
 	}
 	l.want(t.Context(), read, odd, 3, n)
@@ -206,9 +219,10 @@ func TestLongItemsBetweenOthers(t *testing.T) {
 func TestLongItemsCutFewPages(t *testing.T) {
 	t.Parallel()
 	l := newLongListing(t, 4*maxItem)
+	m := l.smaller(4)
 	var read, odd []string
 	for range 40 {
-		odd = append(odd, l.operation("eve", maxItem))
+		odd = append(odd, l.operation("eve", m.item))
 		for range 25 {
 			read = append(read, l.operation("alice", 10))
 		}
@@ -352,7 +366,7 @@ func TestLargeItemsOfOneUser(t *testing.T) {
 	odd = append(odd, add("eve", maxItem), add("eve", largeItem+1))
 	read = append(read, add("eve", largeItem), add("bob", maxItem))
 
-	g := newGathered(t.Context(), &singles{})
+	g := newGathered(t.Context(), defaultBounds, &singles{})
 	g.take(p)
 	g.take(p) // as at the edge of a page
 	var gotRead, gotOdd []string

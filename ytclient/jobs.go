@@ -43,9 +43,9 @@ func (c *Client) ListTaskJobs(ctx context.Context, operationID string, tasks []s
 	}
 	switch {
 	case len(tasks) == 0 || len(tasks) > maxTaskCalls:
-		return c.listJobs(ctx, operationID, "", maxJobsPages)
+		return c.listJobs(ctx, operationID, "", c.bounds.jobsPages)
 	case len(tasks) == 1:
-		return c.listJobs(ctx, operationID, tasks[0], maxJobsPages)
+		return c.listJobs(ctx, operationID, tasks[0], c.bounds.jobsPages)
 	}
 	// As a rule one answer has the jobs of all tasks.
 	listing, err := c.listJobs(ctx, operationID, "", 1)
@@ -62,7 +62,7 @@ func (c *Client) listJobsByTask(ctx context.Context, operationID string, tasks [
 	for worker := range tasksAtOnce {
 		wg.Go(func() {
 			for i := worker; i < len(tasks); i += tasksAtOnce {
-				listings[i], errs[i] = c.listJobs(ctx, operationID, tasks[i], maxJobsPages)
+				listings[i], errs[i] = c.listJobs(ctx, operationID, tasks[i], c.bounds.jobsPages)
 			}
 		})
 	}
@@ -130,7 +130,7 @@ func (c *Client) jobsPage(ctx context.Context, operationID, task string, offset 
 		params["task_name"] = task
 	}
 	err = c.do(ctx, "list_jobs", func(ctx context.Context) error {
-		answer, err := c.get(ctx, "list_jobs", params, min(maxJobsAnswer, c.maxAnswer))
+		answer, err := c.get(ctx, "list_jobs", params, min(c.bounds.jobs, c.bounds.answer))
 		if err != nil {
 			return err
 		}

@@ -34,7 +34,7 @@ var operationAttributes = []string{
 //
 // Errors: ErrOverloaded, ErrUnavailable, ErrDenied, ErrUnauthenticated.
 func (c *Client) ListOperations(ctx context.Context) (Listing, error) {
-	g := newGathered(ctx, c.singles.Load())
+	g := newGathered(ctx, c.bounds, c.singles.Load())
 	if g.anyLong() {
 		return c.listByName(ctx, g, pageSize)
 	}
@@ -86,11 +86,11 @@ func (c *Client) operationsPage(ctx context.Context, cursor time.Time, limit int
 	}
 	var items []yson.RawValue
 	err = c.do(ctx, "list_operations", func(ctx context.Context) error {
-		body, cut, err := c.getBody(ctx, "list_operations", params, c.maxAnswer)
+		body, cut, err := c.getBody(ctx, "list_operations", params, c.bounds.answer)
 		if err != nil {
 			return err
 		}
-		if page.light = len(body) < c.maxAnswer/4; cut {
+		if page.light = len(body) < c.bounds.answer/4; cut {
 			page.cut, items = true, splitStart(body, "operations")
 			return nil
 		}

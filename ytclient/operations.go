@@ -34,7 +34,7 @@ func (c *Client) GetOperation(ctx context.Context, operationID string) (info Ope
 	}}
 	err = c.do(ctx, "get_operation", func(ctx context.Context) error {
 		// Decoded by hand for the same reason as the listings: the spec is its author's.
-		answer, err := c.get(ctx, "get_operation", params, min(maxOperation, c.maxAnswer))
+		answer, err := c.get(ctx, "get_operation", params, min(c.bounds.operation, c.bounds.answer))
 		if errors.Is(err, errLongAnswer) {
 			c.long.note(operationID)
 			return fmt.Errorf("%w: %w", errLongOperation, err)

@@ -177,7 +177,7 @@ func (c *Client) askSingle(ctx context.Context, name listedItem) singleAnswer {
 	a := singleAnswer{name: name}
 	params := map[string]any{"operation_id": name.ID, "attributes": singleAttributes}
 	a.err = c.do(ctx, "get_operation", func(ctx context.Context) error {
-		body, cut, err := c.getBody(ctx, "get_operation", params, min(maxItem, c.maxAnswer))
+		body, cut, err := c.getBody(ctx, "get_operation", params, min(c.bounds.item, c.bounds.answer))
 		switch {
 		case err != nil:
 			return err
