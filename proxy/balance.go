@@ -78,7 +78,7 @@ func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
 			return res, err
 		}
 		if ctx.Err() != nil {
-			return nil, err // the caller left, or somebody ended the stream: no endpoint's failure
+			return nil, broken(err) // the caller left, or somebody ended the stream: no endpoint's failure
 		}
 		last = b.judge(endpoint, err)
 		if isDead(err, sent) {
@@ -117,7 +117,7 @@ func (b *balancer) judge(endpoint discovery.Endpoint, err error) error {
 	case errors.As(err, &known):
 		return err
 	}
-	return &Error{cause: causeBroken, Err: err}
+	return &Error{cause: causeBroken, Err: broken(err)}
 }
 
 // isDead reports that an endpoint refused a connection, or reset one that was made for this request: nothing that speaks
@@ -185,6 +185,11 @@ func (s *sentBytes) gotConn(info httptrace.GotConnInfo) {
 	if s.n >= 2 {
 		// The transport is about to send it a third time.
 		s.x.cancel(&Error{cause: causeBroken, Err: errors.New("the connection broke twice before an answer")})
+		if s.x.service.Protocol != discovery.GRPC {
+			// HTTP/2 looks at the context before it writes. HTTP/1.1 hands the request to the connection's own goroutine
+			// first; nobody else uses that connection.
+			_ = info.Conn.Close()
+		}
 	}
 }
 

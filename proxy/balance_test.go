@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"slices"
 	"strings"
 	"sync"
@@ -165,7 +166,9 @@ func TestPoisonIsSentTwiceAtMost(t *testing.T) {
 // A kept connection on which the job dies must not let http.Transport's own repetition go around the limit.
 func TestPoisonOnKeptConnections(t *testing.T) {
 	t.Parallel()
-	var poison atomic.Int32
+	const connections = 16
+	var poison, waiting atomic.Int32
+	all := make(chan struct{}) // closed when each request has a connection of its own
 	job := func() string {
 		l := listen(t)
 		var wg sync.WaitGroup
@@ -187,7 +190,10 @@ func TestPoisonOnKeptConnections(t *testing.T) {
 							poison.Add(1)
 							return
 						}
-						time.Sleep(10 * time.Millisecond) // so that several connections are opened
+						if waiting.Add(1) == connections {
+							close(all)
+						}
+						<-all
 						_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 					}
 				})
@@ -199,7 +205,7 @@ func TestPoisonOnKeptConnections(t *testing.T) {
 	w := newWorld(t)
 	s := w.publish(discovery.Service{}, job(), job())
 	var wg sync.WaitGroup
-	for range 16 {
+	for range connections {
 		wg.Go(func() { w.get(host(s), "/") })
 	}
 	wg.Wait()
@@ -208,6 +214,29 @@ func TestPoisonOnKeptConnections(t *testing.T) {
 		t.Errorf("got %d, sent %d times, want 502 and twice at most", a.StatusCode, n)
 	}
 	w.proxy.Close()
+}
+
+// A transport hands a request to the connection's own goroutine, which must find it closed. Over HTTP/2 others use it too.
+func TestNothingIsWrittenAThirdTime(t *testing.T) {
+	t.Parallel()
+	l := listen(t)
+	defer l.Close()
+	for _, protocol := range []discovery.Protocol{discovery.HTTP, discovery.GRPC} {
+		var why error
+		s := &sentBytes{x: &exchange{service: &discovery.Service{Protocol: protocol}, cancel: func(err error) { why = err }}}
+		for i := range 3 {
+			conn, err := newDialer(time.Second).DialContext(t.Context(), "tcp", l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			s.gotConn(httptrace.GotConnInfo{Conn: conn})
+			_, err = conn.Write([]byte("x"))
+			if third := i == 2; (err != nil) != (third && protocol == discovery.HTTP) || (why != nil) != third {
+				t.Errorf("%s, time %d: write: %v, cancelled: %v", protocol, i+1, err, why)
+			}
+		}
+	}
 }
 
 // A caller that leaves is not the job's failure.
