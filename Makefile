@@ -4,7 +4,9 @@
 # which versions the product is built with.
 GOLANGCI_LINT_VERSION := v2.15.0
 GRPCURL_VERSION       := v1.9.4
-# The yt command line's version is pinned in testdata/e2e/requirements.txt.
+# The gRPC project's interoperability client and server, of the version that the product is tested with.
+GRPC_INTEROP_VERSION  := $(shell awk '$$1 == "google.golang.org/grpc" { print $$2 }' go.mod)
+# The yt command line, the WebSocket libraries, Autobahn and h2spec are pinned in testdata/e2e.
 
 # How long each fuzz target runs, and what `make bench` runs.
 FUZZTIME   ?= 20s
@@ -22,6 +24,13 @@ YT_CLI  := $(CACHE)/yt-cli/bin/yt
 GRPCURL := $(CACHE)/bin/grpcurl-$(GRPCURL_VERSION)
 PYTHON  ?= python3
 
+GRPC_INTEROP := $(CACHE)/bin/grpc-interop-$(GRPC_INTEROP_VERSION)
+H2SPEC       := $(CACHE)/bin/h2spec
+WEBSOCKETS   := $(CACHE)/websockets
+AUTOBAHN     := $(CACHE)/autobahn
+# The Autobahn suite never left Python 2.7; where there is none, it is left out, and says so.
+PYTHON2 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/2.7.*/bin/python) python2.7)
+
 GOLANGCI_LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
 # The race detector needs cgo and a C compiler. `make test` must run where only Go is, so it asks first.
@@ -29,7 +38,7 @@ CAN_RACE = [ "$$(go env CGO_ENABLED)" = 1 ] && command -v $$(go env CC | cut -d'
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: all help build test race fuzz bench cover e2e e2e-tools lint fmt demo clean
+.PHONY: all help build test race fuzz bench cover e2e e2e-suites e2e-tools lint fmt demo clean
 
 all: build test
 
@@ -72,10 +81,17 @@ cover: ## Show what the tests cover (.cache/cover.html has it line by line)
 	go tool cover -html=$(CACHE)/cover.out -o $(CACHE)/cover.html
 	go tool cover -func=$(CACHE)/cover.out | tail -n 1
 
-e2e: e2e-tools ## Run the documented commands with the real yt CLI, curl and grpcurl; needs python3, curl, PyPI
+e2e: e2e-tools ## Run the documented commands with the real yt CLI, curl and grpcurl, and others' suites; needs python3, curl, PyPI
 	YT_CLI=$(YT_CLI) GRPCURL=$(GRPCURL) go test -tags e2e -run '^TestE2E' -count=1 -timeout 15m -v ./cmd/demo
+	$(MAKE) --no-print-directory e2e-suites
 
-e2e-tools: $(YT_CLI) $(GRPCURL)
+# Only what is in cmd/internal/interop: others' suites and clients.
+e2e-suites: $(GRPC_INTEROP)/client $(H2SPEC) $(WEBSOCKETS)/installed $(AUTOBAHN)/installed
+	GRPC_INTEROP_CLIENT=$(GRPC_INTEROP)/client GRPC_INTEROP_SERVER=$(GRPC_INTEROP)/server H2SPEC=$(H2SPEC) \
+		WEBSOCKET_PYTHON=$(WEBSOCKETS)/bin/python AUTOBAHN_PYTHON=$(AUTOBAHN)/python \
+		go test -tags e2e -run '^TestE2E' -count=1 -timeout 10m -v ./cmd/internal/interop
+
+e2e-tools: $(YT_CLI) $(GRPCURL) $(GRPC_INTEROP)/client $(H2SPEC) $(WEBSOCKETS)/installed $(AUTOBAHN)/installed
 
 # make looks for `yt`, so a half-made environment is removed, lest it passes for a whole one the next time.
 $(YT_CLI): testdata/e2e/requirements.txt
@@ -89,6 +105,29 @@ $(GRPCURL):
 	mkdir -p $(@D)
 	GOBIN=$(@D) go install github.com/fullstorydev/grpcurl/cmd/grpcurl@$(GRPCURL_VERSION)
 	mv $(@D)/grpcurl $@
+
+$(GRPC_INTEROP)/client:
+	GOBIN=$(@D) go install google.golang.org/grpc/interop/server@$(GRPC_INTEROP_VERSION) google.golang.org/grpc/interop/client@$(GRPC_INTEROP_VERSION)
+
+$(H2SPEC): testdata/e2e/h2spec/go.mod testdata/e2e/h2spec/go.sum
+	go build -C $(<D) -o $@ github.com/summerwind/h2spec/cmd/h2spec
+
+# bin/python is a link to the machine's own, whose time says nothing.
+$(WEBSOCKETS)/installed: testdata/e2e/websockets.txt
+	rm -rf $(@D)
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
+	touch $@
+
+# zope is a directory of several packages, which it says in a way that only site-packages understands.
+$(AUTOBAHN)/installed: testdata/e2e/autobahn.txt
+	rm -rf $(@D)
+	mkdir -p $(@D)
+	{ $(PYTHON2) -m pip install --quiet --disable-pip-version-check --no-deps --target $(@D)/lib -r $< && \
+		touch $(@D)/lib/zope/__init__.py && \
+		printf '#!/bin/sh\nPYTHONPATH=%s exec %s "$$@"\n' $(@D)/lib $(PYTHON2) >$(@D)/python && \
+		chmod +x $(@D)/python && touch $@; } \
+		|| echo '*** The Autobahn suite is left out: it cannot be installed for $(PYTHON2) (PYTHON2=... names another)' >&2
 
 lint: ## Run every linter of .golangci.yml, imports between packages included
 	$(GOLANGCI_LINT) run

@@ -210,6 +210,10 @@ type Identity struct {
 // The error wraps ErrUnauthenticated if cr is nobody's, ErrUnavailable if the cluster did not say, ErrTooMany if caller
 // asks too much, ErrAuthOff if the cluster takes anybody's; when ctx ends first, it wraps ctx.Err().
 func (a *Authorizer) Authenticate(ctx context.Context, caller netip.Addr, cr ytclient.Credentials) (Identity, error) {
+	return a.authenticate(ctx, addressParty(caller), cr)
+}
+
+func (a *Authorizer) authenticate(ctx context.Context, p party, cr ytclient.Credentials) (Identity, error) {
 	switch cr.Kind {
 	case ytclient.OAuth, ytclient.Bearer, ytclient.Cookie:
 	default:
@@ -227,7 +231,7 @@ func (a *Authorizer) Authenticate(ctx context.Context, caller netip.Addr, cr ytc
 		a.identities.renew(key, ans.value, a.whoAmI(cr))
 	}
 	if ans.outcome == missing {
-		ans = a.identities.ask(ctx, addressParty(caller), key, a.whoAmI(cr))
+		ans = a.identities.ask(ctx, p, key, a.whoAmI(cr))
 	}
 	a.identities.metrics.count(ans.outcome, ans.cached)
 	return Identity{Login: ans.value, Cached: ans.cached, Held: ans.outcome == held, Expires: a.identities.moment(ans.expires)}, ans.err
@@ -265,8 +269,12 @@ type Decision struct {
 // ErrNoSuchOperation if it does not, ErrUnavailable if it did not say, ErrTooMany if login asks about too many operations
 // at a time; when ctx ends first, it wraps ctx.Err(). Without a login, an operation or any permission to ask for the answer is ErrDenied: nothing is granted by asking nothing.
 func (a *Authorizer) Authorize(ctx context.Context, login, operationID string, perms []ytclient.Permission) (Decision, error) {
+	return a.authorize(ctx, party{login: login}, operationID, perms)
+}
+
+func (a *Authorizer) authorize(ctx context.Context, p party, operationID string, perms []ytclient.Permission) (Decision, error) {
 	switch {
-	case login == "":
+	case p.login == "":
 		return Decision{}, fmt.Errorf("%w: the login is empty", ErrDenied)
 	case operationID == "":
 		return Decision{}, fmt.Errorf("%w: the operation id is empty", ErrDenied)
@@ -274,8 +282,8 @@ func (a *Authorizer) Authorize(ctx context.Context, login, operationID string, p
 		return Decision{}, fmt.Errorf("%w: no permission was asked for", ErrDenied)
 	}
 	cached, stale, expires := true, false, time.Duration(0)
-	for i, p := range perms {
-		ans := a.decide(ctx, question{login, operationID, p})
+	for i, permission := range perms {
+		ans := a.decide(ctx, p, question{p.login, operationID, permission})
 		cached = cached && ans.cached
 		stale = stale || ans.outcome == held
 		if ans.err != nil {
@@ -288,7 +296,7 @@ func (a *Authorizer) Authorize(ctx context.Context, login, operationID string, p
 	return Decision{Cached: cached, Held: stale, Expires: a.decisions.moment(expires)}, nil
 }
 
-func (a *Authorizer) decide(ctx context.Context, q question) answer[struct{}] {
+func (a *Authorizer) decide(ctx context.Context, p party, q question) answer[struct{}] {
 	if q.permission == "" {
 		return answer[struct{}]{outcome: refused, err: fmt.Errorf("%w: a permission is empty", ErrDenied)}
 	}
@@ -297,7 +305,7 @@ func (a *Authorizer) decide(ctx context.Context, q question) answer[struct{}] {
 		a.decisions.renew(q, struct{}{}, a.check(q))
 	}
 	if ans.outcome == missing {
-		ans = a.decisions.ask(ctx, party{login: q.login}, q, a.check(q))
+		ans = a.decisions.ask(ctx, p, q, a.check(q))
 	}
 	a.decisions.metrics.count(ans.outcome, ans.cached)
 	return ans

@@ -65,6 +65,7 @@ type grant[V any] struct {
 // refusal is a remembered no.
 type refusal struct {
 	err     error
+	asked   time.Duration
 	expires time.Duration
 }
 
@@ -83,7 +84,7 @@ type shard[K comparable, V any] struct {
 	refusals *lru.Cache[K, refusal]
 
 	mu      sync.Mutex // held for map operations only, never across a call
-	flights map[K]*flight[V]
+	flights map[trip[K]]*flight[V]
 }
 
 // newCache makes room for capacity answers of yes and as many of no. capacity must be positive.
@@ -100,7 +101,7 @@ func newCache[K comparable, V any](capacity int, life lifetimes) (*cache[K, V], 
 		if err != nil {
 			return nil, err
 		}
-		c.shards = append(c.shards, &shard[K, V]{grants: grants, refusals: refusals, flights: map[K]*flight[V]{}})
+		c.shards = append(c.shards, &shard[K, V]{grants: grants, refusals: refusals, flights: map[trip[K]]*flight[V]{}})
 	}
 	return c, nil
 }
@@ -153,13 +154,16 @@ func (g *grant[V]) claim(now time.Duration) bool {
 }
 
 // grant remembers a yes and returns it. Age counts from the question, not from the answer: what changed in between is not
-// missed for longer than was promised.
+// missed for longer than was promised. A no that was asked for later stays, and is returned instead.
 func (c *cache[K, V]) grant(key K, value V, asked time.Duration) answer[V] {
+	sh := c.shard(key)
+	if r, ok := sh.refusals.Peek(key); ok && r.asked > asked {
+		return answer[V]{outcome: refused, err: r.err}
+	}
 	g := &grant[V]{value: value, asked: asked, expires: asked + c.life.grant}
 	// Somewhere between the last tenth and the last twentieth, so that entries made together do not come back together.
 	g.renewAt = g.expires - c.life.grant/20 - rand.N(c.life.grant/20+1)
 	g.tried.Store(int64(asked - attemptPause))
-	sh := c.shard(key)
 	sh.grants.Add(key, g)
 	sh.refusals.Remove(key)
 	return answer[V]{outcome: granted, value: value, expires: g.expires}
@@ -169,7 +173,7 @@ func (c *cache[K, V]) grant(key K, value V, asked time.Duration) answer[V] {
 func (c *cache[K, V]) refuse(key K, err error, asked time.Duration) {
 	sh := c.shard(key)
 	sh.grants.Remove(key)
-	sh.refusals.Add(key, refusal{err: err, expires: asked + c.life.deny})
+	sh.refusals.Add(key, refusal{err: err, asked: asked, expires: asked + c.life.deny})
 }
 
 // fail notes that the cluster did not decide. If it could not be reached at all, an earlier yes is held, and returned;

@@ -16,12 +16,35 @@ const (
 	openLogin = "root"
 	// openPeriod is how often a cluster without authentication is asked whether it has it again.
 	openPeriod = 15 * time.Second
+	// canaries is how many tokens are tried at a time, each by a call of its own: behind one address there may be several HTTP
+	// proxies, of which one has lost its authentication.
+	canaries = 4
 )
 
-// CheckClusterAuth asks the cluster who has a token that nobody has. It returns nil if the cluster refuses it. The error
-// wraps ErrAuthOff, and names the login, if the cluster takes it: such a cluster tells nobody from anybody. It wraps
+// CheckClusterAuth asks the cluster who has tokens that nobody has. It returns nil if the cluster refuses all of them. The
+// error wraps ErrAuthOff, and names the login, if the cluster takes one: such a cluster tells nobody from anybody. It wraps
 // ErrUnavailable if the cluster did not say.
 func CheckClusterAuth(ctx context.Context, c Cluster) error {
+	errs := make(chan error, canaries)
+	for range canaries {
+		go func() { errs <- tryNobody(ctx, c) }()
+	}
+	var err error
+	for range canaries {
+		if e := <-errs; err == nil || errors.Is(e, ErrAuthOff) {
+			err = e
+		}
+	}
+	return err
+}
+
+// tryNobody runs in a goroutine of its own, where a panic would end the process.
+func tryNobody(ctx context.Context, c Cluster) (err error) {
+	defer func() {
+		if recover() != nil {
+			err = fmt.Errorf("%w: %w", ErrUnavailable, errPanicked)
+		}
+	}()
 	// A new one each time: the cluster remembers whom it refused.
 	login, err := c.WhoAmI(ctx, ytclient.Credentials{Kind: ytclient.OAuth, Secret: "task-proxy-canary-" + rand.Text()})
 	switch {

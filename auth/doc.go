@@ -11,6 +11,7 @@
 //   - one question is asked once however many requests wait for it, and no lock is held while it is asked;
 //   - who asks too much, or fails too often, waits behind nobody but himself; what is answered from memory waits for
 //     nothing, and has no part in any limit;
+//   - a stream is asked about again (Recheck) however much its caller asks besides;
 //   - a cluster that takes credentials that nobody has is found out (Authorizer.Run), and lets nobody in;
 //   - credentials are not kept: memory holds a keyed digest of them, and no log, metric or error holds anything.
 //

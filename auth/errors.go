@@ -24,6 +24,6 @@ var (
 	// ErrAuthOff: the cluster takes credentials that nobody has, so it does not tell anybody from anybody.
 	ErrAuthOff = errors.New("the cluster has no authentication")
 	// ErrUnavailable: the cluster did not decide, and no earlier yes is young enough to count. As a rule it also wraps
-	// ytclient's error, which says why.
+	// ytclient's error, which says why; see IsAway.
 	ErrUnavailable = errors.New("the cluster did not decide")
 )

@@ -15,9 +15,12 @@ import (
 // that one client of the cluster has, so that no kind of call waits for another's.
 const (
 	// strangerLane is for questions that the cluster never said yes to. It alone is what a flood of credentials can fill.
-	strangerLane = 12
+	strangerLane = 10
 	// knownLane is for questions that it did say yes to before: who has come in once is not held up by who tries to.
-	knownLane = 12
+	knownLane = 8
+	// againLane is for re-checks of streams (recheck.go); againEach are about one login.
+	againLane = 6
+	againEach = 3
 	// maxQueue is how many look-ups of one party may wait for its others to end.
 	maxQueue = 128
 	// maxVisits is how many look-ups of strangers may be under way or waiting in all, of one kind.
@@ -25,8 +28,12 @@ const (
 	// failureInterval is after what time a failure is forgiven.
 	failureInterval = time.Second
 	// maxPenalties is how many look-ups of one party that has used up its failures are made all the same, each after a
-	// wait of failureInterval. Who shares an address with a flood of bad credentials is slowed down, not locked out.
+	// wait of failureInterval. As many more are kept for credentials that were turned away before, and that the cluster has not
+	// refused: who shares an address with a flood of made-up or outdated credentials gets in with the second try or so.
+	// A flood in which every new one comes twice does lock others of its address out: nothing tells them apart.
 	maxPenalties = 4
+	// maxTurned is how many credentials that were turned away are remembered, some 100 bytes each.
+	maxTurned = 16384
 	// maxParties is how many parties are remembered, some 200 bytes each. Whoever is forgotten starts afresh.
 	maxParties = 8192
 )
@@ -34,10 +41,12 @@ const (
 // errNotAsked is a question that did not reach the cluster: nothing follows from it about the cluster.
 var errNotAsked = errors.New("the cluster was not asked")
 
-// party is who pays for a look-up: an address as long as nobody knows who that is, and then the login.
+// party is who pays for a look-up: an address as long as nobody knows who that is, and then the login; apart from its
+// others, the login for what is asked again about its streams.
 type party struct {
 	addr  netip.Addr
 	login string
+	again bool
 }
 
 // addressParty is the party of a caller's address. Who has one IPv6 address has as a rule all of a /64, so those count
@@ -61,6 +70,7 @@ type fairness struct {
 	failures int // of one party in a row; zero or negative: not counted
 	strange  chan struct{}
 	known    chan struct{}
+	again    chan struct{}
 	// wait is how long a look-up waits for its turn. It is longer than a call: who waits behind calls that hang should
 	// learn that the cluster is away, not that there is no place.
 	wait    time.Duration
@@ -69,6 +79,7 @@ type fairness struct {
 
 	mu      sync.Mutex
 	parties *lru.Cache[party, *tab]
+	turned  *lru.Cache[uint64, struct{}] // tickets that were turned away
 	visits  int
 }
 
@@ -86,9 +97,13 @@ func newFairness(lookups, failures int, wait time.Duration, now func() time.Dura
 	if err != nil {
 		return nil, err
 	}
+	turned, err := lru.New[uint64, struct{}](maxTurned)
+	if err != nil {
+		return nil, err
+	}
 	return &fairness{
-		lookups: lookups, failures: failures, wait: wait, now: now, metrics: m, parties: parties,
-		strange: make(chan struct{}, strangerLane), known: make(chan struct{}, knownLane),
+		lookups: lookups, failures: failures, wait: wait, now: now, metrics: m, parties: parties, turned: turned,
+		strange: make(chan struct{}, strangerLane), known: make(chan struct{}, knownLane), again: make(chan struct{}, againLane),
 	}, nil
 }
 
@@ -96,21 +111,26 @@ func newFairness(lookups, failures int, wait time.Duration, now func() time.Dura
 type visit struct {
 	tab     *tab
 	known   bool // the cluster said yes before
+	again   bool // it is a re-check
 	charged bool // the party has paid for a failure
 	penalty bool // it cannot, and waits instead
 	held    [2]chan struct{}
 }
 
-// enter lets a look-up in, to wait for its turn. The error wraps errNotAsked, and ErrTooMany, or ErrUnavailable if it is
+// enter lets a look-up in, to wait for its turn. ticket stands for what is looked up; zero: the cluster has refused it. The error wraps errNotAsked, and ErrTooMany, or ErrUnavailable if it is
 // others who ask too much.
-func (f *fairness) enter(p party, known bool) (*visit, error) {
+func (f *fairness) enter(p party, ticket uint64, known bool) (*visit, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	limit := f.lookups
+	if p.again {
+		limit = min(limit, againEach)
+	}
 	t, ok := f.parties.Get(p)
 	if !ok {
 		t = &tab{}
-		if f.lookups > 0 {
-			t.running = make(chan struct{}, f.lookups)
+		if limit > 0 {
+			t.running = make(chan struct{}, limit)
 		}
 		f.parties.Add(p, t)
 	}
@@ -118,14 +138,19 @@ func (f *fairness) enter(p party, known bool) (*visit, error) {
 	case !known && f.visits >= maxVisits:
 		f.metrics.busy.Inc()
 		return nil, fmt.Errorf("%w: %w: too many look-ups wait", ErrUnavailable, errNotAsked)
-	case f.lookups > 0 && t.visits >= f.lookups+maxQueue:
+	case limit > 0 && t.visits >= limit+maxQueue:
 		f.metrics.lookups.Inc()
 		return nil, fmt.Errorf("%w: %w: %d look-ups are under way or wait", ErrTooMany, errNotAsked, t.visits)
 	}
-	v := &visit{tab: t, known: known, penalty: !known && !f.canPay(t)}
+	v := &visit{tab: t, known: known, again: p.again, penalty: !known && !f.canPay(t)}
 	if v.penalty {
 		// Those who only wait must not take the room of others who have done nothing.
-		if t.penalties >= maxPenalties || f.visits >= maxVisits/2 {
+		places := maxPenalties
+		if ticket != 0 && f.turned.Contains(ticket) {
+			places += maxPenalties
+		}
+		if t.penalties >= places || f.visits >= maxVisits/2 {
+			f.turned.Add(ticket, struct{}{})
 			return nil, f.tooManyFailures()
 		}
 		t.penalties++
@@ -152,7 +177,10 @@ func (f *fairness) board(ctx context.Context, v *visit) error {
 		v.held[0] = running
 	}
 	lane := f.strange
-	if v.known {
+	switch {
+	case v.again:
+		lane = f.again
+	case v.known:
 		lane = f.known
 	}
 	if !f.pay(v) {

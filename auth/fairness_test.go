@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -183,6 +184,50 @@ func TestFloodFromASharedAddress(t *testing.T) {
 		stop()
 		flood.Wait()
 	})
+}
+
+// TestHardFloodFromASharedAddress has two thousand bad tokens a second come from the address of an office: made up, or those of
+// machines that were forgotten. Who is new there gets in all the same, and the cluster does not notice much.
+func TestHardFloodFromASharedAddress(t *testing.T) {
+	t.Parallel()
+	const machines = 200
+	for name, secret := range map[string]func(machine, i int) string{
+		"made up":  func(machine, i int) string { return fmt.Sprint("bad ", machine, " ", i) },
+		"outdated": func(machine, _ int) string { return fmt.Sprint("bad ", machine) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fair(t, Config{}, func(t *testing.T, c *crowd, a *Authorizer) {
+				ctx, stop := context.WithCancel(t.Context())
+				var flood sync.WaitGroup
+				for machine := range machines {
+					flood.Go(func() {
+						for i := 0; ctx.Err() == nil; i++ {
+							_ = try(t, a, here, secret(machine, i))
+							time.Sleep(50*time.Millisecond + rand.N(100*time.Millisecond))
+						}
+					})
+				}
+				time.Sleep(time.Minute)
+				before := c.all.Load()
+				for i := range 5 {
+					start := time.Now()
+					for try(t, a, here, fmt.Sprint("good ", i)) != nil && time.Since(start) < time.Minute {
+						time.Sleep(time.Second)
+					}
+					if took := time.Since(start); took > 5*time.Second {
+						t.Errorf("who is new waited for %s", took)
+					}
+					time.Sleep(2 * time.Second)
+				}
+				if n, most := c.all.Load()-before, int64(time.Minute/failureInterval)*(1+2*maxPenalties); n > most {
+					t.Errorf("%d calls, want %d at most", n, most)
+				}
+				stop()
+				flood.Wait()
+			})
+		})
+	}
 }
 
 // TestLookupsOfOneAddress opens a shop: everybody of an office comes at once. All wait for their turn and get in, a few
@@ -454,7 +499,7 @@ func TestPartiesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 2 * maxParties {
-		v, err := f.enter(addressParty(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})), false)
+		v, err := f.enter(addressParty(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})), 0, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -473,7 +518,7 @@ func TestVisitsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	enter := func(i int) (*visit, error) {
-		return f.enter(addressParty(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})), false)
+		return f.enter(addressParty(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})), 0, false)
 	}
 	var last *visit
 	for i := range maxVisits {
@@ -484,7 +529,7 @@ func TestVisitsAreBounded(t *testing.T) {
 	if _, err := enter(maxVisits); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("error %v, want %v: it is not this caller who asks too much", err, ErrUnavailable)
 	}
-	if _, err := f.enter(addressParty(here), true); err != nil {
+	if _, err := f.enter(addressParty(here), 0, true); err != nil {
 		t.Errorf("who is known: %v", err)
 	}
 	f.leave(last, false)

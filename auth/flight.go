@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"runtime/debug"
 	"sync/atomic"
@@ -23,6 +24,13 @@ type flight[V any] struct {
 	began  time.Duration
 	done   chan struct{}
 	answer answer[V]
+}
+
+// trip is what one flight is for. A re-check does not share the flight of requests: whoever makes those decides when it
+// leaves, and whether.
+type trip[K comparable] struct {
+	key   K
+	again bool
 }
 
 // book is a cache with the calls that fill it. call asks the cluster; an error of it that wraps ErrUnauthenticated,
@@ -109,7 +117,8 @@ func (b *book[K, V]) join(p party, key K, call func(context.Context) (V, error))
 	sh := b.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if f := sh.flights[key]; f != nil {
+	to := trip[K]{key, p.again}
+	if f := sh.flights[to]; f != nil {
 		return f, answer[V]{}
 	}
 	// A flight may have landed between the caller's look and our lock. It remembers its answer before it leaves the
@@ -118,16 +127,20 @@ func (b *book[K, V]) join(p party, key K, call func(context.Context) (V, error))
 	if a.outcome != missing {
 		return nil, a
 	}
-	g, known := sh.grants.Peek(key)
-	if known {
-		p = party{login: b.login(key, g.value)}
+	known := p.again
+	if g, ok := sh.grants.Peek(key); ok && !known {
+		known, p = true, party{login: b.login(key, g.value)}
 	}
-	v, err := b.fair.enter(p, known)
+	var ticket uint64
+	if !sh.refusals.Contains(key) {
+		ticket = maphash.Comparable(b.seed, key)
+	}
+	v, err := b.fair.enter(p, ticket, known)
 	if err != nil {
 		return nil, b.notAsked(key, err)
 	}
-	f := b.launch(sh, key, func(f *flight[V]) {
-		b.fly(sh, key, f, func() (V, time.Duration, error) {
+	f := b.launch(sh, to, func(f *flight[V]) {
+		b.fly(sh, to, f, func() (V, time.Duration, error) {
 			if err := b.fair.board(b.crew.ctx, v); err != nil {
 				var none V
 				return none, 0, err
@@ -165,9 +178,9 @@ func (b *book[K, V]) renew(key K, value V, call func(context.Context) (V, error)
 	sh := b.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.flights[key] == nil {
-		f := b.launch(sh, key, func(f *flight[V]) {
-			b.fly(sh, key, f, func() (V, time.Duration, error) {
+	if to := (trip[K]{key: key}); sh.flights[to] == nil {
+		f := b.launch(sh, to, func(f *flight[V]) {
+			b.fly(sh, to, f, func() (V, time.Duration, error) {
 				asked := b.now()
 				value, err := b.guarded(call)
 				return value, asked, err
@@ -181,25 +194,25 @@ func (b *book[K, V]) renew(key K, value V, call func(context.Context) (V, error)
 }
 
 // launch starts a flight, or returns nil if the crew is closed. The shard's lock is held by the caller.
-func (b *book[K, V]) launch(sh *shard[K, V], key K, fly func(*flight[V])) *flight[V] {
+func (b *book[K, V]) launch(sh *shard[K, V], to trip[K], fly func(*flight[V])) *flight[V] {
 	f := &flight[V]{began: b.now(), done: make(chan struct{})}
 	if !b.crew.run(func() { fly(f) }) {
 		return nil
 	}
-	sh.flights[key] = f
+	sh.flights[to] = f
 	return f
 }
 
 // fly makes the call, remembers what came of it, and lets go of everybody who waits, in that order and also if the call
 // panics or ends its goroutine.
-func (b *book[K, V]) fly(sh *shard[K, V], key K, f *flight[V], call func() (value V, asked time.Duration, err error), landed func(outcome)) {
+func (b *book[K, V]) fly(sh *shard[K, V], to trip[K], f *flight[V], call func() (value V, asked time.Duration, err error), landed func(outcome)) {
 	var value V
 	var asked time.Duration
 	err := errPanicked
 	defer func() {
-		f.answer = b.settle(key, value, err, asked)
+		f.answer = b.settle(to.key, value, err, asked)
 		sh.mu.Lock()
-		delete(sh.flights, key)
+		delete(sh.flights, to)
 		sh.mu.Unlock()
 		landed(f.answer.outcome)
 		close(f.done)

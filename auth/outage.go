@@ -54,6 +54,11 @@ func (o *outage) isAway() bool {
 	return o.away
 }
 
+// IsAway reports whether err, of this package, says that the cluster was asked and could not be reached. That is so for one
+// kind of ErrUnavailable; the others are a cluster that limits us, one that answers what is no answer, and one that was not
+// asked.
+func IsAway(err error) bool { return isUnreachable(err) && !errors.Is(err, errNotAsked) }
+
 // isUnreachable reports whether err says that the cluster could not be asked, which is when an earlier yes counts. A
 // cluster that limits our robot is there and must be asked again; otherwise whoever makes it busy makes revocations wait.
 // One that gives an answer which is none (an empty one, say) is there as well, and has not said yes.

@@ -13,9 +13,8 @@ import (
 
 // Limits on what one operation's author can make us do.
 const (
-	maxServices = 64  // services of one operation
-	maxName     = 256 // bytes of a task's or a service's name
-	maxTold     = 16  // problems of one operation's annotations; further ones are told as a number
+	maxName = 256 // bytes of a task's or a service's name
+	maxTold = 16  // problems of one operation's annotations; further ones are told as a number
 )
 
 // declaration is one service as an operation asks for it, before any job is known. Where it answers is either a port that
@@ -37,6 +36,7 @@ type publisher struct {
 	claims func(annotations map[string]any) (verdict, []Problem)
 	// declare says what such an operation publishes, given its tasks. The same input gives the same output, order included.
 	declare func(annotations map[string]any, tasks []ytclient.Task) ([]declaration, []Problem)
+	most    int // services of one operation
 }
 
 // verdict is what a publisher says to an operation's annotations.
@@ -48,14 +48,15 @@ const (
 	nothing                // the operation publishes nothing, whatever else it carries
 )
 
-// newPublishers lists the publishers in order of precedence: the first that does not say notMine decides.
-func newPublishers(cfg SPYTConfig) []*publisher {
-	notebook := &publisher{claims: claimsNotebook, declare: declareNotebook}
-	taskProxy := &publisher{claims: claimsTaskProxy, declare: declareTaskProxy}
+// newPublishers lists the publishers in order of precedence: the first that does not say notMine decides. most is how many
+// services of one operation are published.
+func newPublishers(cfg SPYTConfig, most int) []*publisher {
+	notebook := &publisher{claims: claimsNotebook, declare: declareNotebook, most: most}
+	taskProxy := &publisher{claims: claimsTaskProxy, declare: annotated{most}.declare, most: most}
 	direct := directSubmit{beside: []*publisher{notebook, {claims: claimsClique}, taskProxy}}
 	return []*publisher{
-		{claims: direct.claims, declare: direct.declare},
-		{claims: claimsCluster, declare: cfg.declareCluster},
+		{claims: direct.claims, declare: direct.declare, most: most},
+		{claims: claimsCluster, declare: cfg.declareCluster, most: most},
 		notebook,
 		{claims: claimsClique},
 		taskProxy,
@@ -91,9 +92,9 @@ func declared(p *publisher, annotations map[string]any, tasks []ytclient.Task) (
 		}
 	}()
 	services, problems = p.declare(annotations, tasks)
-	if len(services) > maxServices {
-		services = services[:maxServices]
-		problems = append([]Problem{{Kind: OverLimit, Reason: fmt.Sprintf("it publishes more than %d services; the first %d count", maxServices, maxServices)}}, problems...)
+	if len(services) > p.most {
+		services = services[:p.most]
+		problems = append([]Problem{{Kind: OverLimit, Reason: fmt.Sprintf("it publishes more than %d services; the first %d count", p.most, p.most)}}, problems...)
 	}
 	if n := len(problems); n > maxTold {
 		problems = append(slices.Clip(problems[:maxTold]), Problem{Kind: BadAnnotation, Reason: fmt.Sprintf("its annotations have %d more problems", n-maxTold)})
@@ -136,7 +137,11 @@ func claimsTaskProxy(annotations map[string]any) (verdict, []Problem) {
 	return bad("task_proxy/enabled is " + describe(at(annotation, "enabled")) + "; it must be %true or %false")
 }
 
-// declareTaskProxy reads the annotation
+// annotated declares what the annotation says. Of a task's default names it makes one more than most at most, however many
+// ports there are.
+type annotated struct{ most int }
+
+// declare reads the annotation
 //
 //	task_proxy={enabled=%true; permission=manage; cross_site={origins=[…]};
 //	    tasks_info={<task>={<service>={protocol=http; port_index=0; permission=manage; cross_site={origins=[…]}}}}}
@@ -149,9 +154,9 @@ func claimsTaskProxy(annotations map[string]any) (verdict, []Problem) {
 // nothing of what it governs, and an entry with a permission but without a readable port keeps its task's other ports closed.
 //
 // Named services come first, then default ones, each by task and then by name or port: that order decides when there are too many.
-func declareTaskProxy(annotations map[string]any, tasks []ytclient.Task) ([]declaration, []Problem) {
+func (a annotated) declare(annotations map[string]any, tasks []ytclient.Task) ([]declaration, []Problem) {
 	annotation, _ := at(annotations, annotationKey).(map[string]any)
-	var r reading
+	r := reading{most: a.most}
 	permissions, ok := r.permission(annotation, "", "", "task_proxy/permission", readOnly)
 	if !ok {
 		return nil, r.problems
@@ -165,9 +170,9 @@ func declareTaskProxy(annotations map[string]any, tasks []ytclient.Task) ([]decl
 	tasks = slices.SortedFunc(slices.Values(tasks), func(a, b ytclient.Task) int { return strings.Compare(a.Name, b.Name) })
 	ports := 0
 	for _, t := range tasks {
-		ports = min(ports+max(t.PortCount, 0), maxServices+1)
+		ports = max(ports, t.PortCount)
 	}
-	if ports == 0 {
+	if ports <= 0 {
 		r.problem(BadPortIndex, "", "", "the operation has no task with ports; set port_count of the task that serves")
 	}
 	for _, name := range slices.Sorted(maps.Keys(info)) {
@@ -193,6 +198,7 @@ func declareTaskProxy(annotations map[string]any, tasks []ytclient.Task) ([]decl
 
 // reading is one annotation being read: its problems pile up here.
 type reading struct {
+	most     int // services that count
 	problems []Problem
 }
 
@@ -225,7 +231,7 @@ func (r *reading) task(t ytclient.Task, v any, all declaration) (named, rest []d
 		r.problem(BadPortIndex, t.Name, "", "a service with a permission has no readable port_index, so no port of the task is published by its default name")
 		return named, nil
 	}
-	for i := 0; i < t.PortCount && len(rest) <= maxServices; i++ {
+	for i := 0; i < t.PortCount && len(rest) <= r.most; i++ {
 		if claimed[i] {
 			continue
 		}

@@ -35,7 +35,7 @@ func words(services []declaration, problems []Problem) []string {
 
 // publish runs an operation's annotations through all that a cycle does with them.
 func publish(annotations map[string]any, tasks []ytclient.Task) []string {
-	p, problems := publisherOf(newPublishers(SPYTConfig{}), annotations)
+	p, problems := publisherOf(newPublishers(SPYTConfig{}, DefaultMaxServicesPerOperation), annotations)
 	if p == nil {
 		return words(nil, problems)
 	}
@@ -151,10 +151,10 @@ func TestAnnotationLimits(t *testing.T) {
 	t.Parallel()
 	annotations := map[string]any{"task_proxy": map[string]any{"enabled": true}}
 
-	p, _ := publisherOf(newPublishers(SPYTConfig{}), annotations)
+	p, _ := publisherOf(newPublishers(SPYTConfig{}, DefaultMaxServicesPerOperation), annotations)
 	services, problems := declared(p, annotations, []ytclient.Task{{Name: "a", PortCount: 63}, {Name: "b", PortCount: math.MaxInt}, {Name: "c", PortCount: math.MaxInt}})
-	if len(services) != maxServices || services[63].task != "b" {
-		t.Errorf("%d services, the last of %v; want %d, the last of task b", len(services), services[len(services)-1], maxServices)
+	if len(services) != DefaultMaxServicesPerOperation || services[63].task != "b" {
+		t.Errorf("%d services, the last of %v; want %d, the last of task b", len(services), services[len(services)-1], DefaultMaxServicesPerOperation)
 	}
 	if len(problems) != 1 || problems[0].Kind != OverLimit {
 		t.Errorf("problems %v, want one over the limit", problems)
@@ -202,7 +202,7 @@ func FuzzAnnotation(f *testing.F) {
 			return // a spec does not name a task twice
 		}
 		tasks := []ytclient.Task{{Name: "other", PortCount: 1}, {Name: task, PortCount: ports}}
-		p, _ := publisherOf(newPublishers(SPYTConfig{}), annotations)
+		p, _ := publisherOf(newPublishers(SPYTConfig{}, DefaultMaxServicesPerOperation), annotations)
 		if p == nil {
 			return
 		}

@@ -95,10 +95,14 @@ func (c *claim) living(t *tracked) *job {
 // endpoint is where a service with a written address answers.
 func (t *tracked) endpoint(d declaration) (Endpoint, bool) {
 	c := t.addresses.claims[serviceKey(d)]
-	if c == nil || c.living(t) == nil {
+	if c == nil {
 		return Endpoint{}, false
 	}
-	return Endpoint{JobID: c.job, Addr: c.addr.String()}, true
+	j := c.living(t)
+	if j == nil {
+		return Endpoint{}, false
+	}
+	return Endpoint{JobID: c.job, Addr: c.addr.String(), Vouched: j.vouched}, true
 }
 
 func serviceKey(d declaration) string { return d.task + "\x00" + d.name }
@@ -127,8 +131,9 @@ func (w *addresses) listed(partial, renewed bool) {
 	w.due, w.partial, w.renewed = true, partial, w.renewed || renewed
 }
 
-// askAddresses makes endpoints of the addresses that authors wrote, as far as the guard lets them.
-func (d *Discovery) askAddresses(ctx context.Context, ops []*tracked) bool {
+// askAddresses makes endpoints of the addresses that authors wrote, as far as the guard lets them. Directories are read until
+// slow ends; those that there was no time for are read the next time.
+func (d *Discovery) askAddresses(ctx, slow context.Context, ops []*tracked) bool {
 	var due []*tracked
 	for _, t := range ops {
 		if !t.addresses.due {
@@ -143,12 +148,15 @@ func (d *Discovery) askAddresses(ctx context.Context, ops []*tracked) bool {
 	if len(due) == 0 {
 		return false
 	}
-	entries := d.readDirectories(ctx, due)
+	entries := d.readDirectories(slow, due)
 	if ctx.Err() != nil {
 		return false
 	}
 	var trials []*trial
 	for _, t := range due {
+		if !entries.has(t.directories()) {
+			continue
+		}
 		trials = append(trials, t.review(entries)...)
 	}
 	names := d.lookUp(ctx, trials)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -35,8 +34,10 @@ type tracked struct {
 	refreshAfter time.Duration
 	relistAt     time.Time // from when on it is a reason for another list that jobs are missing
 	relistPause  time.Duration
-	unlisted     error // why the last list of jobs failed, as long as none has been asked for since
-	emptyOnce    bool  // the last list of jobs was empty for no reason, and not believed
+	unlisted     error     // why the last list of jobs failed; nil: it did not
+	untold       error     // why the last get_operation failed; nil: it did not
+	failedAt     time.Time // the cycle in which one of the two failed last
+	emptyOnce    bool      // the last list of jobs was empty for no reason, and not believed
 
 	present     bool      // in the listing of this cycle
 	absentSince time.Time // since when it is absent and nobody answers why; zero: nothing is open
@@ -50,10 +51,20 @@ func (t *tracked) problem(p Problem) {
 	t.trouble = append(t.trouble, p)
 }
 
-// troubleOf notes that a call about the operation failed. Its reason is one of few words: error texts differ each time and
+// callProblems tells which calls about the operation have failed. Their reasons are of few words: error texts differ each time and
 // may hold what only the robot may read.
-func (t *tracked) troubleOf(call string, err error) {
-	t.problem(Problem{Kind: ClusterCall, Reason: call + " failed, what was known is kept: " + cause(err)})
+func (t *tracked) callProblems() (problems []Problem) {
+	told := func(call string, err error) {
+		problems = append(problems, Problem{Kind: ClusterCall, OperationID: t.op.ID,
+			Reason: call + " failed, what was known is kept: " + cause(err)})
+	}
+	if t.untold != nil && (!t.present || !t.resolved) {
+		told("get_operation", t.untold)
+	}
+	if t.unlisted != nil && t.jobsKnowable() {
+		told("list_jobs", t.unlisted)
+	}
+	return problems
 }
 
 // declare works out what the operation publishes.
@@ -80,7 +91,11 @@ func (d *Discovery) cycle(ctx context.Context) error {
 		}
 	}
 	err := d.ask(ctx, now)
+	// Who waits for the cycle waits for what is swapped in by now. The rest may take long.
 	d.early.end(time.Now(), err == nil)
+	if err == nil {
+		d.settleSlowly(ctx, now)
+	}
 	return err
 }
 
@@ -106,16 +121,15 @@ func (d *Discovery) ask(ctx context.Context, now time.Time) error {
 		return ctx.Err()
 	}
 	living := d.living(listing)
-	if d.askMissing(ctx, living, now); ctx.Err() != nil {
-		return ctx.Err()
-	}
 	for id := range d.missing {
+		if living[id] {
+			delete(d.missing, id)
+		}
 		living[id] = true
 	}
 	d.labels.Living(living)
 	d.swap()
-	d.settleSlowly(ctx, slices.Collect(maps.Values(d.tracked)), now)
-	return ctx.Err()
+	return nil
 }
 
 // living is every operation that is known to be alive, whether it publishes anything or not: those that are listed, and
@@ -142,15 +156,61 @@ func (d *Discovery) settle(ctx context.Context, ops []*tracked, now time.Time) {
 	d.askPorts(ctx, ops, now)
 }
 
-// settleSlowly asks what may take as long as a call may: exec nodes that were asked in vain, or about jobs in doubt, and the
-// places where authors write addresses. Nobody else waits for that: what is known without it is swapped in before. The three
-// report whether anything may have come of them.
-func (d *Discovery) settleSlowly(ctx context.Context, ops []*tracked, now time.Time) {
-	told := d.askSuspects(ctx, ops, now)
-	told = d.askAddresses(ctx, ops) || told
-	told = d.askNodes(ctx, ops, now) || told
-	if ctx.Err() == nil && told {
+// settleSlowly asks what may take as long as a call may: about operations that were asked about in vain, exec nodes likewise, or
+// about jobs in doubt, and the places where authors write addresses. Nobody else waits for that: what is known without it is
+// swapped in before, and it makes room for a cycle that somebody waits for. Each part reports whether anything may have come
+// of it; what there was no time for is asked the next time.
+func (d *Discovery) settleSlowly(ctx context.Context, now time.Time) {
+	// Not twice in a row, so that there is time for it at all.
+	slow, stop := d.slowly(ctx, !d.interrupted)
+	defer func() { d.interrupted = stop() }()
+	ops := slices.Collect(maps.Values(d.tracked)) // in no order, so that there is time for each once
+	told := d.askNodes(slow, ops, now)
+	parts := []func() bool{
+		func() bool { return d.askAgain(slow, ops, now) },
+		func() bool { return d.askMissing(slow, now) },
+		func() bool { return d.askSuspects(slow, ops, now) },
+		func() bool { return d.askAddresses(ctx, slow, ops) },
+	}
+	d.turn++
+	for i := range parts { // each is the first once
+		told = parts[(i+d.turn)%len(parts)]() || told
+	}
+	if told && ctx.Err() == nil {
 		d.swap()
+	}
+}
+
+// slowly is the context of the slow part of a cycle. It ends when the time of one call is over, or when somebody waits for
+// another cycle, if it may. stop must be called; it reports whether somebody did.
+func (d *Discovery) slowly(ctx context.Context, may bool) (slow context.Context, stop func() bool) {
+	slow, cancel := context.WithCancel(ctx)
+	// Calls that are under way when the time is over have had less than theirs, so they are cancelled, not late.
+	timer := time.AfterFunc(d.callTimeout+time.Second, cancel)
+	interrupted := false
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		woken := false
+		for slow.Err() == nil {
+			select {
+			case <-slow.Done():
+			case <-d.early.changed:
+				if woken = true; may && d.early.awaited() {
+					interrupted = true
+					cancel()
+				}
+			}
+		}
+		if woken {
+			d.early.tell() // Run has not seen it
+		}
+	}()
+	return slow, func() bool {
+		timer.Stop()
+		cancel()
+		<-ended
+		return interrupted
 	}
 }
 
@@ -193,7 +253,7 @@ func (d *Discovery) observeOperation(op ytclient.Operation) []Problem {
 		delete(d.tracked, op.ID)
 		return nil
 	}
-	if t != nil && reflect.DeepEqual(t.op.Annotations, op.Annotations) {
+	if t != nil && t.op.AnnotationsSum == op.AnnotationsSum {
 		t.jobsDue = t.jobsDue || t.state != op.State || t.op.BriefProgress != op.BriefProgress
 		t.unchanged()
 		t.op, t.state, t.present, t.absentSince = op, op.State, true, time.Time{}
@@ -228,8 +288,36 @@ func (d *Discovery) askOperations(ctx context.Context, now time.Time) {
 		}
 	}
 	d.silent.sweep(now)
+	open = slices.DeleteFunc(open, func(t *tracked) bool {
+		if t.untold != nil {
+			d.holdUntold(t, now)
+		}
+		return t.untold != nil // askAgain sees to it
+	})
 	forEach(ctx, d.concurrency, open, func(t *tracked) { d.askOperation(ctx, t, now) })
 	d.forget()
+}
+
+// askAgain asks about the operations of which a call has failed. Nobody waits for these; if one runs out of time, for as long
+// they are not asked about.
+func (d *Discovery) askAgain(ctx context.Context, ops []*tracked, now time.Time) bool {
+	var untold, unlisted []*tracked
+	ops = slices.DeleteFunc(slices.Clone(ops), func(t *tracked) bool { return t.failedAt.Equal(now) })
+	for _, t := range ops {
+		if t.untold != nil && (!t.present || !t.resolved) && !d.silent.has(t.op.ID, now) {
+			untold = append(untold, t)
+		}
+	}
+	forEach(ctx, d.concurrency, untold, func(t *tracked) { d.askOperation(ctx, t, now) })
+	for _, t := range ops {
+		if (t.unlisted != nil || slices.Contains(untold, t)) && t.jobsNeeded(now) && !d.silent.has(t.op.ID, now) {
+			unlisted = append(unlisted, t)
+		}
+	}
+	forEach(ctx, d.concurrency, unlisted, func(t *tracked) { d.listJobs(ctx, t, now) })
+	d.askPorts(ctx, unlisted, now)
+	d.forget()
+	return len(untold)+len(unlisted) > 0
 }
 
 func (d *Discovery) askOperation(ctx context.Context, t *tracked, now time.Time) {
@@ -238,19 +326,18 @@ func (d *Discovery) askOperation(ctx context.Context, t *tracked, now time.Time)
 		info, err = d.source.GetOperation(ctx, t.op.ID)
 		return err
 	})
+	if err != nil && ctx.Err() != nil {
+		return // there was no time
+	}
+	t.untold = nil
+	d.silent.note(t.op.ID, err)
 	switch {
 	case errors.Is(err, ytclient.ErrNoSuchOperation), err == nil && info.Final():
 		t.gone = true
 	case err != nil:
-		t.troubleOf("get_operation", err)
-		if t.present {
-			break
-		}
-		t.holdJobs(now, d.staleLimit)
-		if t.absentSince.IsZero() {
-			t.absentSince = now
-		}
-		t.gone = now.Sub(t.absentSince) > d.staleLimit
+		t.untold, t.failedAt = err, now
+		d.holdUntold(t, now)
+		t.gone = !t.present && now.Sub(t.absentSince) > d.staleLimit
 	default:
 		t.absentSince = time.Time{}
 		if t.state != info.State {
@@ -266,15 +353,25 @@ func (d *Discovery) askOperation(ctx context.Context, t *tracked, now time.Time)
 	}
 }
 
+// holdUntold is what it means for an operation that get_operation fails.
+func (d *Discovery) holdUntold(t *tracked, now time.Time) {
+	if t.present {
+		return
+	}
+	t.holdJobs(now, d.staleLimit)
+	if t.absentSince.IsZero() {
+		t.absentSince = now
+	}
+}
+
 // askJobs lists the jobs of those operations where something may have changed, and holds those of operations that are
 // being revived.
 func (d *Discovery) askJobs(ctx context.Context, ops []*tracked, now time.Time) {
 	var due []*tracked
 	for _, t := range ops {
 		switch {
-		case t.jobsNeeded(now) && d.silent.has(t.op.ID, now):
-			t.troubleOf("list_jobs", t.unlisted)
-			t.holdJobs(now, d.staleLimit)
+		case t.jobsNeeded(now) && t.unlisted != nil:
+			t.holdJobs(now, d.staleLimit) // askAgain sees to it
 		case t.jobsNeeded(now):
 			due = append(due, t)
 		case t.present && reviving(t.state):
@@ -292,10 +389,10 @@ func (d *Discovery) forget() {
 
 // swap makes the snapshot of what is known now, hands it on, and offers it to the services table.
 func (d *Discovery) swap() {
-	d.reassign()
+	contested := d.reassign()
 	services, excess := d.services()
 	next, problems := NewSnapshot(d.Snapshot(), d.labels, services)
-	problems = slices.Concat(problems, excess, d.strays)
+	problems = slices.Concat(problems, excess, d.strays, contested)
 	unresolved := make(map[string]bool)
 	for id, t := range d.tracked {
 		if !t.resolved {
@@ -306,7 +403,7 @@ func (d *Discovery) swap() {
 			problems = append(problems, p)
 		}
 		problems = append(problems, t.trouble...)
-		problems = slices.Concat(problems, t.portProblems(), t.addressProblems())
+		problems = slices.Concat(problems, t.callProblems(), t.portProblems(), t.addressProblems())
 	}
 	for id := range d.missing {
 		unresolved[id] = true

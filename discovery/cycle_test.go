@@ -32,11 +32,19 @@ type source struct {
 
 var _ Source = (*source)(nil)
 
-func (s *source) ListOperations(context.Context) (ytclient.Listing, error) { return s.listOperations() }
+func (s *source) ListOperations(context.Context) (ytclient.Listing, error) {
+	listing, err := s.listOperations()
+	for i := range listing.Operations {
+		op := &listing.Operations[i]
+		op.AnnotationsSum = ytclient.SumAnnotations(op.Annotations)
+	}
+	return listing, err
+}
+
 func (s *source) GetOperation(_ context.Context, id string) (ytclient.OperationInfo, error) {
 	return s.getOperation(id)
 }
-func (s *source) ListJobs(_ context.Context, id string) (ytclient.JobListing, error) {
+func (s *source) ListTaskJobs(_ context.Context, id string, _ []string) (ytclient.JobListing, error) {
 	return s.listJobs(id)
 }
 func (s *source) JobPorts(_ context.Context, refs []ytclient.JobRef) ([]ytclient.PortsAnswer, error) {

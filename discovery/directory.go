@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"time"
 
 	"taskproxy/ytclient"
 )
@@ -19,18 +21,31 @@ const directoriesBatch = 100
 // entries are the answers about discovery directories in one pass, by path.
 type entries map[string]ytclient.ChildrenAnswer
 
-// readDirectories lists the discovery directories of the operations that have one.
+// directories are what is read for the operation's written addresses.
+func (t *tracked) directories() (paths []string) {
+	for _, decl := range t.declarations {
+		if w := decl.written; w.directory != "" {
+			paths = append(paths, w.directory+"/operation", w.directory+"/"+w.entry)
+		}
+	}
+	return paths
+}
+
+// readDirectories lists the discovery directories of the operations that have one. Those that there was no time for are not
+// among the entries.
 func (d *Discovery) readDirectories(ctx context.Context, ops []*tracked) entries {
 	var shared, suspect []string
+	all := make(entries)
+	now := time.Now()
 	for _, t := range ops {
-		for _, decl := range t.declarations {
-			w := decl.written
+		for _, path := range t.directories() {
 			switch {
-			case w.directory == "":
-			case t.addresses.unread:
-				suspect = append(suspect, w.directory+"/operation", w.directory+"/"+w.entry)
+			case !t.addresses.unread:
+				shared = append(shared, path)
+			case d.silent.has(path, now):
+				all[path] = ytclient.ChildrenAnswer{Err: errSilent}
 			default:
-				shared = append(shared, w.directory+"/operation", w.directory+"/"+w.entry)
+				suspect = append(suspect, path)
 			}
 		}
 	}
@@ -39,7 +54,9 @@ func (d *Discovery) readDirectories(ctx context.Context, ops []*tracked) entries
 	// One directory that hangs makes its whole call fail. What could not be read the last time is asked for one by one, so
 	// that others fail with it once and no more.
 	slices.Sort(suspect)
-	batches = slices.AppendSeq(batches, slices.Chunk(slices.Compact(suspect), 1))
+	suspect = slices.Compact(suspect)
+	rand.Shuffle(len(suspect), func(i, j int) { suspect[i], suspect[j] = suspect[j], suspect[i] })
+	batches = slices.AppendSeq(batches, slices.Chunk(suspect, 1))
 	answered := make([][]ytclient.ChildrenAnswer, len(batches))
 	d.forEachIndex(ctx, len(batches), func(i int) {
 		err := d.call(ctx, func(ctx context.Context) (err error) {
@@ -49,21 +66,28 @@ func (d *Discovery) readDirectories(ctx context.Context, ops []*tracked) entries
 			}
 			return err
 		})
+		if ctx.Err() != nil {
+			answered[i] = nil
+			return
+		}
+		if len(batches[i]) == 1 {
+			d.silent.note(batches[i][0], err)
+		}
 		if err != nil {
 			answered[i] = slices.Repeat([]ytclient.ChildrenAnswer{{Err: err}}, len(batches[i]))
 		}
 	})
-	all := make(entries, len(shared)+len(suspect))
 	for i, batch := range batches {
-		for k, path := range batch {
-			if answered[i] == nil { // the cycle ended before it was asked
-				all[path] = ytclient.ChildrenAnswer{Err: ctx.Err()}
-				continue
-			}
-			all[path] = answered[i][k]
+		for k := range answered[i] {
+			all[batch[k]] = answered[i][k]
 		}
 	}
 	return all
+}
+
+// has reports whether all of the paths were asked for.
+func (e entries) has(paths []string) bool {
+	return !slices.ContainsFunc(paths, func(path string) bool { _, ok := e[path]; return !ok })
 }
 
 // read is what is written in a place.

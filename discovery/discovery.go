@@ -21,8 +21,9 @@ type Source interface {
 	ListOperations(ctx context.Context) (ytclient.Listing, error)
 	// GetOperation returns ytclient.ErrNoSuchOperation if the operation does not exist.
 	GetOperation(ctx context.Context, id string) (ytclient.OperationInfo, error)
-	// ListJobs returns ytclient.ErrNoSuchOperation if the operation does not exist.
-	ListJobs(ctx context.Context, operationID string) (ytclient.JobListing, error)
+	// ListTaskJobs lists at least the running jobs of these tasks; of all for nil. It returns ytclient.ErrNoSuchOperation if the
+	// operation does not exist.
+	ListTaskJobs(ctx context.Context, operationID string, tasks []string) (ytclient.JobListing, error)
 	// JobPorts answers for each ref, in their order. It fails only when the call as a whole did.
 	JobPorts(ctx context.Context, refs []ytclient.JobRef) ([]ytclient.PortsAnswer, error)
 	// NodeJobs tells all the jobs of one exec node, whosever they are.
@@ -110,6 +111,11 @@ type Discovery struct {
 	seeds   *seeds // nil: there are none, or they have been sown
 	missing missing
 	silent  *silences // safe for concurrent use
+
+	vouches     atomic.Uint32   // how often the cluster has vouched for any job; it only grows
+	doubtful    map[string]bool // ids of operations with jobs in doubt
+	interrupted bool            // the last slow part of a cycle had to make room
+	turn        int             // of the slow parts
 }
 
 // New checks the configuration; the error names every field that is wrong. It starts nothing and asks nothing.
@@ -152,14 +158,15 @@ func New(cfg Config) (*Discovery, error) {
 			perUser:      count("MaxServicesPerUser", cfg.MaxServicesPerUser, DefaultMaxServicesPerUser),
 			all:          count("MaxServices", cfg.MaxServices, DefaultMaxServices),
 		},
-		publishers: newPublishers(cfg.SPYT),
 		guard:      newGuard(cfg.SPYT, cfg.Resolver),
 		onSnapshot: cfg.OnSnapshot,
 		log:        cfg.Logger,
 		tracked:    make(map[string]*tracked),
 		missing:    make(missing),
+		doubtful:   make(map[string]bool),
 		labels:     NewLabels(nil),
 	}
+	d.publishers = newPublishers(cfg.SPYT, d.limits.perOperation)
 	d.silent = newSilences(d.callTimeout)
 	if err := cfg.SPYT.check(); err != nil {
 		errs = append(errs, err)

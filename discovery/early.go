@@ -196,6 +196,13 @@ func forgetPast(m map[uint64]time.Time, now time.Time) {
 	maps.DeleteFunc(m, func(_ uint64, until time.Time) bool { return !now.Before(until) })
 }
 
+// awaited reports whether somebody waits for the next cycle, or for what is known of an endpoint that has failed.
+func (e *early) awaited() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.next != nil || len(e.failures) > 0
+}
+
 // plan is when there is something to do before the regular time: a whole cycle, or a round of refreshes. Zero: never.
 func (e *early) plan() (cycle, round time.Time) {
 	e.mu.Lock()

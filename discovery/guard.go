@@ -129,6 +129,7 @@ type finding struct {
 
 // judge looks in the answers of the nodes at the trial's host whose the port is. There may be several nodes at one host.
 func (g guard) judge(tr *trial, nodes []string, answers nodeAnswers) finding {
+	var owner *job   // to whom its node gave the port
 	var known []*job // those that their own nodes confirm
 	foreign, odd := false, false
 	var silent error
@@ -150,7 +151,7 @@ func (g guard) judge(tr *trial, nodes []string, answers nodeAnswers) finding {
 			case j == nil:
 				foreign = foreign || has
 			case has:
-				return finding{job: j.told(n), given: true}
+				owner = j.told(n)
 			default:
 				known = append(known, j.told(n))
 			}
@@ -158,8 +159,10 @@ func (g guard) judge(tr *trial, nodes []string, answers nodeAnswers) finding {
 	}
 	c := tr.c
 	switch {
-	case foreign:
+	case foreign: // maybe beside us: two nodes of one host need not know of each other
 		c.refuse("the exec node gave its port to another job")
+	case owner != nil:
+		return finding{job: owner, given: true}
 	case silent != nil:
 		c.wait(ClusterCall, "an exec node does not tell its jobs: "+cause(silent))
 	case odd:

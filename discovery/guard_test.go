@@ -122,6 +122,11 @@ func TestGuardSeveralNodesAtAHost(t *testing.T) {
 		w.job("two", "b", "server", "node-1.local:9013", 27100)
 		w.sayWebUI("one", "http://node-1.local:27100")
 		w.want("a port of a job at the other node", "", "gave its port to another job")
+
+		// They may even give one port twice. Who answers there nobody knows.
+		w.job("other", "u", "server", "node-1.local:9013", 20001)
+		w.sayWebUI("one", "http://node-1.local:20001")
+		w.want("a port that both nodes gave", "", "gave its port to another job")
 	})
 }
 
@@ -198,6 +203,29 @@ func TestGuardGivenPortTakesPrecedence(t *testing.T) {
 		w.want("now given to two", "", "gave its port to another job")
 		if got := w.endpoints("two", "driver", "ui"); got != "b=10.0.0.1:27001" {
 			t.Errorf("two has %q", got)
+		}
+	})
+}
+
+// Also where the host has two names, so that only its address tells that it is one port.
+func TestGuardGivenPortAtAHostOfTwoNames(t *testing.T) {
+	played(t, func(t *testing.T) {
+		w := newTown(t)
+		w.names["node-1b.local"] = []string{"10.0.0.1"}
+		w.sayWebUI("one", "http://node-1.local:27001")
+		w.want("a port that nobody else has", "a=10.0.0.1:27001")
+		w.operation("two", map[string]any{}, "driver")
+		w.job("two", "b", "driver", "node-1b.local:9013", 27001)
+		w.sayWebUI("two", "http://node-1b.local:27001")
+		for _, what := range []string{"now given to two", "a minute later"} {
+			w.cycle()
+			if got := w.endpoints("one", "driver", "ui"); got != "" {
+				t.Errorf("%s: one has %q; %v", what, got, w.d.Problems())
+			}
+			if got := w.endpoints("two", "driver", "ui"); got != "b=10.0.0.1:27001" {
+				t.Errorf("%s: two has %q; %v", what, got, w.d.Problems())
+			}
+			time.Sleep(2 * time.Minute)
 		}
 	})
 }
@@ -387,6 +415,41 @@ func TestGuardSlowNames(t *testing.T) {
 		w.cycle()
 		if got := w.endpoints("two", "driver", "connect"); got != "b=10.0.0.3:27080" {
 			t.Errorf("two has %q", got)
+		}
+	})
+}
+
+// Names that are always new and never answer take no time from other users' names.
+func TestGuardNamesOfEachUser(t *testing.T) {
+	played(t, func(t *testing.T) {
+		w := newTown(t)
+		const flood = 40 // many times what is looked up at once
+		for i := range flood {
+			id := fmt.Sprintf("flood-%02d", i)
+			w.operation(id, map[string]any{}, "driver").User = "mallory"
+			w.job(id, "j"+id, "driver", "node-2.local:9012")
+		}
+		round := 0
+		rename := func() {
+			round++
+			for i := range flood {
+				host := fmt.Sprintf("h%d-%d.example.com", round, i)
+				w.names[host] = nil
+				w.sayWebUI(fmt.Sprintf("flood-%02d", i), "http://"+host+":27001")
+			}
+		}
+		w.names["late.example.com"] = nil
+		w.sayWebUI("one", "http://late.example.com:27001")
+		for range 3 {
+			rename()
+			w.cycle()
+			time.Sleep(10 * time.Second)
+		}
+		w.names["late.example.com"] = []string{"10.0.0.1"}
+		rename()
+		w.cycle()
+		if got := w.endpoints("one", "driver", "ui"); got != "a=10.0.0.1:27001" {
+			t.Errorf("one has %q", got)
 		}
 	})
 }

@@ -44,6 +44,26 @@ func (j *job) vouch(now time.Time) {
 	j.seenAt, j.holding = now, holding{}
 }
 
+// dispel ends a doubt about the job: its endpoints are others from now on than those that failed.
+func (d *Discovery) dispel(j *job) {
+	if j.doubted {
+		j.doubted = false
+		j.vouched = d.vouches.Add(1)
+	}
+}
+
+// listLag is how long a job that has ended may be listed as running.
+const listLag = 15 * time.Second
+
+// dispelUnconfirmed is what remains when the node does not answer about a job in doubt: if the cluster lists it still, a good
+// while after it failed, it runs. If nobody vouches for it, the doubt stays, and its operation's jobs are listed again.
+func (d *Discovery) dispelUnconfirmed(t *tracked, j *job, now time.Time) {
+	if j.seenAt.Equal(now) && now.Sub(j.doubtedAt) >= listLag {
+		d.dispel(j)
+	}
+	t.jobsDue = t.jobsDue || j.doubted
+}
+
 // takes reports whether new connections may go to an address of the job.
 func (j *job) takes(addr string) bool {
 	return j.holding.since.IsZero() || !j.holding.silent && !j.holding.refused[addr]
@@ -84,10 +104,13 @@ func (d *Discovery) noteFailures(failures []failure) (dropped bool) {
 			continue
 		}
 		j := t.jobs[f.endpoint.JobID]
-		if j == nil {
-			continue
+		if j == nil || f.endpoint.Vouched != j.vouched {
+			continue // it is gone, or has been looked after since
 		}
-		t.jobsDue, j.doubted = true, true
+		if t.jobsDue = true; !j.doubted {
+			j.doubted, j.doubtedAt = true, time.Now()
+		}
+		d.doubtful[f.operationID] = true
 		dropped = dropped || !j.holding.since.IsZero() && j.takes(f.endpoint.Addr)
 		if j.holding.refused == nil {
 			j.holding.refused = make(map[string]bool)
@@ -131,13 +154,15 @@ func (d *Discovery) askNodes(ctx context.Context, ops []*tracked, now time.Time)
 	var asked []heldJob
 	for _, t := range ops {
 		for _, j := range t.jobs {
-			silent := j.holding.silent
+			doubted := j.doubted && !now.Before(j.askAt)
+			silent, vouched := j.holding.silent, j.vouched
 			switch {
-			case !j.doubted && !j.unconfirmed(now) || len(j.ports) == 0 && !j.claimed:
+			case !doubted && !j.unconfirmed(now) || !j.isAnswering():
 			case d.silent.has(j.Address, now):
 				// It was asked a moment ago and hangs: that is no confirmation.
 				j.holding.silent = silent || j.unconfirmed(now)
-				told = told || j.holding.silent != silent
+				d.dispelUnconfirmed(t, j, now)
+				told = told || j.holding.silent != silent || j.vouched != vouched
 			default:
 				asked = append(asked, heldJob{job: j, of: t})
 			}
@@ -151,16 +176,41 @@ func (d *Discovery) askNodes(ctx context.Context, ops []*tracked, now time.Time)
 		at[i] = i
 	}
 	forEach(ctx, d.concurrency, at, func(i int) { answered[i] = d.confirm(ctx, batches[i]) })
-	if ctx.Err() != nil {
-		return false
-	}
 	for i, batch := range batches {
-		for k, h := range batch {
-			h.confirm(answered[i][k], now)
+		for k := range answered[i] { // none: there was no time to ask
+			d.confirmed(batch[k], answered[i][k], now)
 		}
 	}
 	return told || len(asked) > 0
 }
+
+// doubtPause is the least time between two questions about a job that does not take connections.
+const doubtPause = time.Second
+
+// nextDoubt is when the exec nodes are to be asked again about jobs in doubt; zero: about none.
+func (d *Discovery) nextDoubt(now time.Time) (at time.Time) {
+	for id := range d.doubtful {
+		open := false
+		if t := d.tracked[id]; t != nil {
+			for _, j := range t.jobs {
+				if !j.doubted || !j.isAnswering() {
+					continue
+				}
+				open = true
+				if ask := later(j.askAt, now); !d.silent.has(j.Address, now) && (at.IsZero() || ask.Before(at)) {
+					at = ask
+				}
+			}
+		}
+		if !open {
+			delete(d.doubtful, id)
+		}
+	}
+	return at
+}
+
+// isAnswering reports that the job may be somebody's endpoint: without ports it is none, unless somebody wrote where it answers.
+func (j *job) isAnswering() bool { return len(j.ports) > 0 || j.claimed }
 
 // confirm asks for the ports of held jobs, and returns an answer for each.
 func (d *Discovery) confirm(ctx context.Context, batch []heldJob) []ytclient.PortsAnswer {
@@ -169,6 +219,9 @@ func (d *Discovery) confirm(ctx context.Context, batch []heldJob) []ytclient.Por
 		jobs[i] = h.job
 	}
 	answers, err := d.jobPorts(ctx, jobs)
+	if ctx.Err() != nil {
+		return nil
+	}
 	d.silent.note(jobs[0].Address, err)
 	if err != nil {
 		answers = make([]ytclient.PortsAnswer, len(batch))
@@ -179,15 +232,23 @@ func (d *Discovery) confirm(ctx context.Context, batch []heldJob) []ytclient.Por
 	return answers
 }
 
-// confirm takes over what the node says of the job. A job that it does not know has ended, even if it is still listed;
+// confirmed takes over what the node says of the job. A job that it does not know has ended, even if it is still listed;
 // everything else but the ports that it always had is no confirmation, and a held job is asked about again.
-func (h heldJob) confirm(a ytclient.PortsAnswer, now time.Time) {
-	h.doubted = false
+func (d *Discovery) confirmed(h heldJob, a ytclient.PortsAnswer, now time.Time) {
+	h.askAt = now.Add(doubtPause)
 	switch {
 	case errors.Is(a.Err, ytclient.ErrNotFound):
 		delete(h.of.jobs, h.ID)
 		h.of.disown(h.ID)
 		h.of.jobsDue = true
+		d.vouches.Add(1) // should the node know it again, it is another endpoint
+		return
+	case a.Err == nil:
+		d.dispel(h.job)
+	default:
+		d.dispelUnconfirmed(h.of, h.job, now)
+	}
+	switch {
 	case a.Err == nil && h.holding.since.IsZero() && len(h.ports) > 0:
 		h.ports, h.portsNew = a.Ports, true
 	case a.Err != nil || !slices.Equal(a.Ports, h.ports):

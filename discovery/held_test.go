@@ -61,6 +61,9 @@ func TestHeldEndpointIsDroppedAtTheFirstFailure(t *testing.T) {
 		wantAddrs(t, "the cluster is silent", d, "node-1:20001 ", "node-1:20002 ")
 		l.set(func(l *little) { l.fail["list_jobs 1-1"] = ytclient.ErrUnavailable })
 		failed(t, d, s1, e1)
+		wantAddrs(t, "a failure from before the cluster vouched for it", d, "node-1:20001 ", "node-1:20002 ")
+		s1, e1 = first(d)
+		failed(t, d, s1, e1)
 		wantAddrs(t, "a failure of a held one", d, "", "node-1:20002 ")
 		cycles(t, d, 3, 10*time.Second)
 		wantAddrs(t, "the cluster is silent still", d, "", "node-1:20002 ")
@@ -92,7 +95,7 @@ func TestHeldJobKeepsItsOtherPorts(t *testing.T) {
 	t.Parallel()
 	j := &job{}
 	j.vouch(time.Now())
-	d := &Discovery{tracked: map[string]*tracked{"1-1": {jobs: map[string]*job{"a": j}}}}
+	d := &Discovery{tracked: map[string]*tracked{"1-1": {jobs: map[string]*job{"a": j}}}, doubtful: map[string]bool{}}
 	f := failure{operationID: "1-1", endpoint: Endpoint{JobID: "a", Addr: "node-1:1"}}
 	if d.noteFailures([]failure{f, {operationID: "1-1"}, {operationID: "2-2"}}) {
 		t.Error("dropped although the cluster vouches for the job")

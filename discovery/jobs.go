@@ -29,14 +29,18 @@ type job struct {
 	ports  []int
 	seenAt time.Time // when the cluster last answered that it runs
 
-	holding holding // since calls fail that would vouch for it
-	doubted bool    // it did not take a connection, and its node was not asked since
+	holding   holding // since calls fail that would vouch for it
+	doubted   bool    // it did not take a connection, and the cluster has not vouched for it since
+	doubtedAt time.Time
+	askAt     time.Time // while it is doubted: not to be asked about again before that
+	vouched   uint32    // Endpoint.Vouched
 
 	needsPorts bool // some service is on a port that the node gives to the job
 	claimed    bool // some service is at an address that was written by the job, as far as one can tell
 
 	portsAsked time.Time // the cycle in which they were last asked for
 	portsNew   bool      // they were told since the last swap
+	contest    contest
 
 	failures  int // answers in a row that were errors
 	unknown   int // answers in a row that the node does not know the job
@@ -111,31 +115,51 @@ func (d *Discovery) listJobs(ctx context.Context, t *tracked, now time.Time) {
 	t.jobsDue = true // until answered in full
 	var listing ytclient.JobListing
 	err := d.call(ctx, func(ctx context.Context) (err error) {
-		listing, err = d.source.ListJobs(ctx, t.op.ID)
+		listing, err = d.source.ListTaskJobs(ctx, t.op.ID, t.publishing())
 		return err
 	})
+	if err != nil && ctx.Err() != nil {
+		return // there was no time
+	}
+	t.unlisted = nil
 	d.silent.note(t.op.ID, err)
 	switch {
 	case errors.Is(err, ytclient.ErrNoSuchOperation):
 		t.gone = true
 		return
 	case err != nil:
-		t.unlisted = err
-		t.troubleOf("list_jobs", err)
+		t.unlisted, t.failedAt = err, now
 		t.holdJobs(now, d.staleLimit)
 		return
 	case t.suddenlyEmpty(listing):
 		t.holdJobs(now, d.staleLimit)
 		return
 	}
-	t.mergeJobs(listing, now)
+	t.mergeJobs(listing, now, d.vouches.Load())
 	if listing.Partial != nil {
-		t.troubleOf("list_jobs", listing.Partial)
+		t.unlisted, t.failedAt = listing.Partial, now
 		t.holdJobs(now, d.staleLimit)
 		return
 	}
 	t.jobsDue = false
 	t.relisted(now, d.period, d.refresh, changed)
+}
+
+// publishing are the tasks whose jobs are of interest; nil: all.
+func (t *tracked) publishing() (tasks []string) {
+	for _, d := range t.declarations {
+		task := d.task
+		if !d.written.isZero() {
+			task = d.written.task
+		}
+		if task == "" {
+			return nil
+		}
+		if !slices.Contains(tasks, task) {
+			tasks = append(tasks, task)
+		}
+	}
+	return tasks
 }
 
 // suddenlyEmpty reports an answer that no job runs where some did, unless it tells how they ended. It comes about in the
@@ -157,7 +181,9 @@ func (t *tracked) suddenlyEmpty(listing ytclient.JobListing) bool {
 }
 
 // mergeJobs takes over what a listing says about the jobs of tasks that publish something.
-func (t *tracked) mergeJobs(listing ytclient.JobListing, now time.Time) {
+//
+// vouched is what new ones are vouched for: as much as any has been, since one that was known before may come back.
+func (t *tracked) mergeJobs(listing ytclient.JobListing, now time.Time, vouched uint32) {
 	needsPorts, wanted := make(map[string]bool), make(map[string]bool)
 	all := false // an address that was written may be of any job
 	for _, d := range t.declarations {
@@ -188,7 +214,7 @@ func (t *tracked) mergeJobs(listing ytclient.JobListing, now time.Time) {
 				t.problem(Problem{Kind: BadAddress, Task: j.Task, Reason: "a job runs at " + quote(j.Address) + ", which is no host:port"})
 				continue
 			}
-			known, renewed = &job{host: host}, true
+			known, renewed = &job{host: host, vouched: vouched}, true
 		}
 		known.Job, known.needsPorts = j, needsPorts[j.Task]
 		known.vouch(now)
@@ -216,7 +242,7 @@ func (t *tracked) expire(now time.Time, limit time.Duration) {
 
 // askPorts asks for the ports of every running job of the operations that has none yet and was not asked for in vain.
 func (d *Discovery) askPorts(ctx context.Context, ops []*tracked, now time.Time) {
-	fresh := portless(ops, func(j *job) bool { return j.failures == 0 })
+	fresh := portless(ops, func(j *job) bool { return j.failures == 0 && !j.contest.waits(now) })
 	for _, j := range fresh {
 		j.portsAsked = now
 	}
@@ -302,6 +328,9 @@ func (d *Discovery) jobPorts(ctx context.Context, jobs []*job) (answers []ytclie
 
 func (d *Discovery) askBatch(ctx context.Context, batch []*job) {
 	answers, err := d.jobPorts(ctx, batch)
+	if ctx.Err() != nil {
+		return // there was no time
+	}
 	if batch[0].Address == batch[len(batch)-1].Address { // they are sorted
 		d.silent.note(batch[0].Address, err)
 	}
@@ -355,7 +384,7 @@ func (t *tracked) services() []Service {
 		}
 		for _, j := range jobs[d.task] {
 			if d.portIndex < len(j.ports) {
-				s.Endpoints = append(s.Endpoints, Endpoint{JobID: j.ID, Addr: j.addr(j.ports[d.portIndex])})
+				s.Endpoints = append(s.Endpoints, Endpoint{JobID: j.ID, Addr: j.addr(j.ports[d.portIndex]), Vouched: j.vouched})
 			}
 		}
 		services = append(services, s)

@@ -14,7 +14,7 @@ const (
 	// freedFor is how long a label whose owner's operation has ended is given to nobody else: links to it are still around.
 	freedFor = 24 * time.Hour
 	// maxRemembered is how many labels of one operation are remembered: those of 64 services by ID, LongID and alias, and
-	// a few that it publishes no more. Labels in use are not counted out.
+	// a few that it publishes no more. Labels in use are not counted out; who uses more has as many again remembered.
 	maxRemembered = 256
 	// maxFreed is how many labels of one user's ended operations are remembered.
 	maxFreed = 20_000
@@ -24,8 +24,8 @@ const (
 // operation lives, with or without endpoints, also while the operation does not publish it. After that nobody else gets it
 // for a day.
 //
-// What it remembers is bounded by what runs: per living operation 256 labels, and per user 20,000 labels of operations that
-// have ended. Who goes beyond loses the oldest of their own, never anybody else's.
+// What it remembers is bounded by what runs: per living operation 256 labels, or twice those in use, and per user 20,000
+// labels of operations that have ended. Who goes beyond loses the oldest of their own, never anybody else's.
 //
 // It is not safe for concurrent use. A nil *Labels remembers nothing.
 type Labels struct {
@@ -36,6 +36,7 @@ type Labels struct {
 	grown   []*holder          // may have too many labels
 	round   uint32             // counts calls of assign; what was seeded is of round 0
 	moved   bool               // in this round somebody lost a label that it had just got
+	unsown  bool               // the services table may tell other owners: what two services claim is nobody's
 }
 
 // owner is who owns a label: a service, or an operation as the owner of its alias.
@@ -79,6 +80,7 @@ func (l *Labels) Seed(rows []ytclient.ServiceRow, bases Bases) {
 	if l == nil {
 		return
 	}
+	l.unsown = false
 	type accepted struct {
 		label string
 		ytclient.ServiceRow
@@ -273,9 +275,10 @@ func (l *Labels) assign(drafts []draft) (problems []Problem) {
 	if len(l.owners) == 0 {
 		l.owners = make(map[string]owner, len(drafts))
 	}
+	problems = l.setAside(drafts)
 	l.assignIDs(drafts)
 	for i := range drafts {
-		if d := &drafts[i]; d.id == d.longID {
+		if d := &drafts[i]; d.id == d.longID && !d.noID {
 			problems = append(problems, d.problem(Collision, fmt.Sprintf("its ID %s belongs to another service, or did less than a day ago; it is published as %s",
 				ShortID(d.in.OperationID, d.in.Task, d.in.Name), d.longID)))
 		}
@@ -294,6 +297,8 @@ func (l *Labels) assignIDs(drafts []draft) {
 	for i := range drafts {
 		d := &drafts[i]
 		switch {
+		case d.noID:
+			d.id = d.longID
 		case l.resume(d):
 		case l.ask(idLabel, d.id, l.ownerOf(d)):
 			won = append(won, d)
@@ -356,13 +361,16 @@ func (l *Labels) assignAliases(drafts []draft) (problems []Problem) {
 				Reason: "its alias " + quote(d.in.Alias) + " belongs to another operation; its services are reached by their IDs"})
 			continue
 		}
-		if d.old != nil && d.old.AliasLabel != "" && d.old.Alias == d.in.Alias && l.owns(d.old.AliasLabel, d) {
+		if !d.noAlias && d.old != nil && d.old.AliasLabel != "" && d.old.Alias == d.in.Alias && l.owns(d.old.AliasLabel, d) {
 			d.aliasLabel = d.old.AliasLabel
 			continue
 		}
 		label, p := newAliasLabel(d.in.Alias, d.in.Task, d.in.Name)
 		if p.Kind != "" {
 			problems = append(problems, d.problem(p.Kind, p.Reason))
+			continue
+		}
+		if d.noAlias {
 			continue
 		}
 		d.aliasLabel = label
@@ -395,10 +403,6 @@ func aliased(drafts []draft) func(yield func(*draft) bool) {
 
 // trim makes an operation's labels fit the limit: the oldest of those that it does not use are forgotten.
 func (l *Labels) trim(h *holder, drafts []draft) {
-	excess := len(h.labels) - maxRemembered
-	if excess <= 0 {
-		return
-	}
 	used := map[string]bool{h.alias: true}
 	first, _ := slices.BinarySearchFunc(drafts, h.operation, func(d draft, id string) int { return cmp.Compare(d.in.OperationID, id) })
 	for _, d := range drafts[first:] {
@@ -406,6 +410,10 @@ func (l *Labels) trim(h *holder, drafts []draft) {
 			break
 		}
 		used[d.id], used[d.aliasLabel] = true, true
+	}
+	excess := len(h.labels) - max(maxRemembered, 2*len(used))
+	if excess <= 0 {
+		return
 	}
 	h.labels = slices.DeleteFunc(h.labels, func(label string) bool {
 		if excess == 0 || used[label] {

@@ -386,6 +386,30 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
+// What a service was called a while ago is still its operation's, however few or many services that publishes.
+func TestMemoryOfRenamedServices(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ services, renames int }{{1, 200}, {64, 3}, {300, 1}} {
+		t.Run(fmt.Sprintf("%d services", c.services), func(t *testing.T) {
+			now := start
+			r := newReplica(t, &now)
+			for n := range c.renames + 1 {
+				var services []Service
+				for i := range c.services {
+					services = append(services, svc(victimID, "trainer", fmt.Sprintf("ui_%d_%d", i, n)))
+				}
+				r.cycle(nil, services...)
+			}
+			for i := range c.services {
+				name := fmt.Sprintf("ui_%d_0", i)
+				if id := ShortID(victimID, "trainer", name); !r.labels.owners[id].is(victimID, "trainer", name) {
+					t.Fatalf("whose %s is, the ID of %s, is forgotten", id, name)
+				}
+			}
+		})
+	}
+}
+
 func TestNilLabels(t *testing.T) {
 	t.Parallel()
 	var l *Labels
@@ -495,7 +519,7 @@ func (s *slowToRead) ReadServices(ctx context.Context) ([]ytclient.ServiceRow, e
 }
 
 // A new replica meets an older operation that has renamed its service to a victim's ID. Whether it can read the services
-// table at once or not, the table never tells that the ID is the attacker's, and in the end no snapshot does.
+// table at once or not, neither the table nor a snapshot ever tells that the ID is the attacker's.
 func TestAttackRenameMeetsANewReplica(t *testing.T) {
 	t.Parallel()
 	for _, readable := range []bool{true, false} {
@@ -515,7 +539,8 @@ func TestAttackRenameMeetsANewReplica(t *testing.T) {
 				check := func(final bool) {
 					t.Helper()
 					synctest.Wait()
-					if s := d.Snapshot().Lookup(stolenID); final && (s == nil || s.OperationID != victimID) {
+					s := d.Snapshot().Lookup(stolenID)
+					if final && s == nil || s != nil && s.OperationID != victimID {
 						t.Errorf("%s is the address of %v", stolenID, s)
 					}
 					table.mu.Lock()

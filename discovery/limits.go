@@ -15,7 +15,7 @@ const (
 
 // limits bound what authors can publish, each alone and all together.
 type limits struct {
-	perOperation int
+	perOperation int // obeyed where an operation's services are declared
 	perUser      int
 	all          int
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
@@ -50,8 +51,7 @@ func dnsNotFound(err error) bool {
 	return errors.As(err, &e) && e.IsNotFound
 }
 
-// lookUp asks the resolver for all hosts that the trials need: the nodes' first, then those that authors wrote, those last
-// that were asked for most often in vain.
+// lookUp asks the resolver for all hosts that the trials need: the nodes' first, then those that authors wrote.
 func (d *Discovery) lookUp(ctx context.Context, trials []*trial) lookups {
 	var hosts []string
 	seen := make(map[string]bool)
@@ -74,8 +74,7 @@ func (d *Discovery) lookUp(ctx context.Context, trials []*trial) lookups {
 			strangers = append(strangers, tr)
 		}
 	}
-	slices.SortStableFunc(strangers, func(a, b *trial) int { return a.c.tries - b.c.tries })
-	for _, tr := range strangers {
+	for _, tr := range inTurn(strangers) {
 		add(tr.c.at.host)
 	}
 	if len(hosts) == 0 {
@@ -93,6 +92,30 @@ func (d *Discovery) lookUp(ctx context.Context, trials []*trial) lookups {
 		names[host] = answers[i]
 	}
 	return names
+}
+
+// inTurn is the order in which the hosts that authors wrote are looked up: one of each user, then another one of each. There may
+// be time for a few only, so no user comes first each time, and of one user's those come last that were asked for most often
+// in vain.
+func inTurn(trials []*trial) []*trial {
+	byUser := make(map[string][]*trial)
+	for _, tr := range trials {
+		byUser[tr.t.op.User] = append(byUser[tr.t.op.User], tr)
+	}
+	queues := slices.Collect(maps.Values(byUser))
+	for _, q := range queues {
+		slices.SortStableFunc(q, func(a, b *trial) int { return a.c.tries - b.c.tries })
+	}
+	rand.Shuffle(len(queues), func(i, j int) { queues[i], queues[j] = queues[j], queues[i] })
+	order := make([]*trial, 0, len(trials))
+	for turn := 0; len(order) < len(trials); turn++ {
+		for _, q := range queues {
+			if turn < len(q) {
+				order = append(order, q[turn])
+			}
+		}
+	}
+	return order
 }
 
 func (g guard) lookUp(ctx context.Context, host string) (l lookup) {

@@ -3,7 +3,7 @@ package discovery
 import (
 	"context"
 	"errors"
-	"maps"
+	"slices"
 	"time"
 
 	"taskproxy/ytclient"
@@ -22,41 +22,47 @@ func (m missing) remember(rows []ytclient.ServiceRow) {
 	}
 }
 
-// askMissing asks about each of them that is not known to live.
-func (d *Discovery) askMissing(ctx context.Context, living map[string]bool, now time.Time) {
-	maps.DeleteFunc(d.missing, func(id string, _ time.Time) bool { return living[id] })
+// askMissing asks about each of them, and reports whether anything came of it.
+func (d *Discovery) askMissing(ctx context.Context, now time.Time) (told bool) {
 	ids := make([]string, 0, len(d.missing))
 	for id := range d.missing {
-		ids = append(ids, id)
+		if !d.silent.has(id, now) {
+			ids = append(ids, id)
+		}
 	}
 	infos := make([]ytclient.OperationInfo, len(ids))
-	errs := make([]error, len(ids))
+	errs := slices.Repeat([]error{context.Canceled}, len(ids)) // there may be no time to ask
 	d.forEachIndex(ctx, len(ids), func(i int) {
-		errs[i] = d.call(ctx, func(ctx context.Context) (err error) {
+		err := d.call(ctx, func(ctx context.Context) (err error) {
 			infos[i], err = d.source.GetOperation(ctx, ids[i])
 			return err
 		})
+		if err == nil || ctx.Err() == nil {
+			errs[i] = err
+			d.silent.note(ids[i], err)
+		}
 	})
-	if ctx.Err() != nil {
-		return
-	}
 	for i, id := range ids {
 		since := d.missing[id]
 		switch {
+		case errors.Is(errs[i], context.Canceled):
 		case errors.Is(errs[i], ytclient.ErrNoSuchOperation), errs[i] == nil && infos[i].Final():
 			delete(d.missing, id)
+			told = true
 		case errs[i] == nil:
 			d.missing[id] = time.Time{}
 			if d.adopt(infos[i]) {
 				delete(d.missing, id)
-				living[id] = true
+				told = true
 			}
 		case since.IsZero():
 			d.missing[id] = now
 		case now.Sub(since) > d.staleLimit:
 			delete(d.missing, id)
+			told = true
 		}
 	}
+	return told
 }
 
 // adopt makes a missing operation one that was known and is not listed, and reports whether it publishes anything. Its

@@ -96,7 +96,7 @@ func TestAnnotationOrigins(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			annotations := m{"task_proxy": m{"enabled": true, "cross_site": c.all, "tasks_info": m{"server": m{"ui": m{"port_index": int64(0), "cross_site": c.one}}}}}
-			p, _ := publisherOf(newPublishers(SPYTConfig{}), annotations)
+			p, _ := publisherOf(newPublishers(SPYTConfig{}, DefaultMaxServicesPerOperation), annotations)
 			services, problems := declared(p, annotations, []ytclient.Task{{Name: "server", PortCount: 2}})
 			if len(services) != 2 || !slices.Equal(services[0].origins, c.ui) || !slices.Equal(services[1].origins, c.port) {
 				t.Errorf("services %+v; want ui opened to %q and the other port to %q", services, c.ui, c.port)

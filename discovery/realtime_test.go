@@ -102,7 +102,7 @@ func TestHangingCalls(t *testing.T) {
 	cycle(`
 1-0-3e8-1 []
 2-0-3e8-1 []
-3-0-3e8-1 [{3-0-384-1 node-3:20003}]
+3-0-3e8-1 [{3-0-384-1 node-3:20003 0}]
 ! cluster_call 1-0-3e8-1: list_jobs failed, what was known is kept: unavailable
 ! cluster_call 2-0-3e8-1 task "server": the exec node does not tell the ports of a job: unavailable`)
 	// … and then it is left alone for a while.
@@ -110,7 +110,7 @@ func TestHangingCalls(t *testing.T) {
 	cycle(`
 1-0-3e8-1 []
 2-0-3e8-1 []
-3-0-3e8-1 [{3-0-384-1 node-3:20003}]
+3-0-3e8-1 [{3-0-384-1 node-3:20003 0}]
 ! cluster_call 1-0-3e8-1: list_jobs failed, what was known is kept: unavailable
 ! cluster_call 2-0-3e8-1 task "server": the exec node does not tell the ports of a job: unavailable`)
 	if n := cluster.Faults().Calls()["execute_batch"] - before; n != 0 {
@@ -120,22 +120,22 @@ func TestHangingCalls(t *testing.T) {
 	answers(suiteNodes[1])
 	cycle(`
 1-0-3e8-1 []
-2-0-3e8-1 [{2-0-384-1 node-2:20002}]
-3-0-3e8-1 [{3-0-384-1 node-3:20003}]
+2-0-3e8-1 [{2-0-384-1 node-2:20002 0}]
+3-0-3e8-1 [{3-0-384-1 node-3:20003 0}]
 ! cluster_call 1-0-3e8-1: list_jobs failed, what was known is kept: unavailable`)
 	removeJobs()
 	answers("1-0-3e8-1")
 	cycle(`
-1-0-3e8-1 [{1-0-384-1 node-1:20001}]
-2-0-3e8-1 [{2-0-384-1 node-2:20002}]
-3-0-3e8-1 [{3-0-384-1 node-3:20003}]`)
+1-0-3e8-1 [{1-0-384-1 node-1:20001 0}]
+2-0-3e8-1 [{2-0-384-1 node-2:20002 0}]
+3-0-3e8-1 [{3-0-384-1 node-3:20003 0}]`)
 
 	remove := hang("list_operations", "")
 	cycle(`
 failed: unavailable
-1-0-3e8-1 [{1-0-384-1 node-1:20001}]
-2-0-3e8-1 [{2-0-384-1 node-2:20002}]
-3-0-3e8-1 [{3-0-384-1 node-3:20003}]`)
+1-0-3e8-1 [{1-0-384-1 node-1:20001 0}]
+2-0-3e8-1 [{2-0-384-1 node-2:20002 0}]
+3-0-3e8-1 [{3-0-384-1 node-3:20003 0}]`)
 	remove()
 }
 
@@ -187,7 +187,7 @@ func TestHangingGetOperation(t *testing.T) {
 			t.Errorf("there is %q, want %q; problems %v", got, want, d.Problems())
 		}
 	}
-	one, two := "1-0-3e8-1[{1-0-384-1 node-1:20001}]", "2-0-3e8-1[{2-0-384-1 node-2:20002}]"
+	one, two := "1-0-3e8-1[{1-0-384-1 node-1:20001 0}]", "2-0-3e8-1[{2-0-384-1 node-2:20002 0}]"
 	endpoints(one, two)
 
 	cluster.Faults().Add(ytlocal.Fault{Command: "get_operation", Hang: true, Match: func(c ytlocal.Call) bool {
@@ -196,7 +196,7 @@ func TestHangingGetOperation(t *testing.T) {
 	cluster.Faults().Add(ytlocal.Fault{Command: "list_operations", Edit: ytlocal.WithoutOperations("1-0-3e8-1")})
 	pretendServer(t, cluster, "3-0-3e8-1", "3-0-384-1", suiteNodes[2], 20_003, start)
 	pretendServer(t, cluster, "4-0-3e8-1", "4-0-384-1", suiteNodes[2], 20_004, start)
-	three := "3-0-3e8-1[{3-0-384-1 node-3:20003}]"
+	three := "3-0-3e8-1[{3-0-384-1 node-3:20003 0}]"
 	endpoints(one, two, three)
 	for _, id := range []string{"1-0-3e8-1", "4-0-3e8-1"} {
 		if !slices.ContainsFunc(d.Problems(), func(p Problem) bool { return p.OperationID == id && p.Kind == ClusterCall }) {
@@ -213,7 +213,7 @@ func TestHangingGetOperation(t *testing.T) {
 			}
 		}
 	}
-	endpoints(one, two, three, "4-0-3e8-1[{4-0-384-1 node-3:20004}]")
+	endpoints(one, two, three, "4-0-3e8-1[{4-0-384-1 node-3:20004 0}]")
 }
 
 // TestSlowCalls: an answer that comes late, but in time, is an answer.

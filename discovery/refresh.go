@@ -175,6 +175,9 @@ func (d *Discovery) rest(ctx context.Context, regular time.Time) {
 		if !round.IsZero() && round.Before(next) {
 			next = round
 		}
+		if doubt := d.nextDoubt(time.Now()); !doubt.IsZero() && doubt.Before(next) {
+			next = doubt
+		}
 		if d.early.sleep(ctx, time.Until(next)) {
 			continue
 		}
@@ -204,20 +207,32 @@ func (d *Discovery) refreshRound(ctx context.Context) {
 	now := time.Now()
 	ids, failures := d.early.takeRound(now)
 	dropped := d.noteFailures(failures)
-	var ops []*tracked
+	var ops, doubtful []*tracked
 	for _, id := range ids {
 		if t := d.tracked[id]; t != nil && t.jobsKnowable() {
 			t.jobsDue = true
 			ops = append(ops, t)
 		}
 	}
-	if len(ops) == 0 && !dropped {
-		return
+	for id := range d.doubtful {
+		if t := d.tracked[id]; t != nil && len(doubtful) < maxRound {
+			doubtful = append(doubtful, t)
+		}
 	}
-	d.metrics.refreshes.Add(float64(len(ops)))
-	d.settle(ctx, ops, now)
-	if ctx.Err() == nil {
+	if len(ops) > 0 || dropped {
+		d.metrics.refreshes.Add(float64(len(ops)))
+		d.settle(ctx, ops, now)
+		if ctx.Err() != nil {
+			return
+		}
 		d.swap()
-		d.settleSlowly(ctx, ops, now)
+	}
+	slow, stop := d.slowly(ctx, true)
+	defer stop()
+	told := d.askNodes(slow, doubtful, now)
+	told = d.askSuspects(slow, ops, now) || told
+	told = d.askAddresses(ctx, slow, ops) || told
+	if told && ctx.Err() == nil {
+		d.swap()
 	}
 }

@@ -65,6 +65,9 @@ type Service struct {
 type Endpoint struct {
 	JobID string
 	Addr  string // host:port as net.Dial takes it; IPv6 hosts are bracketed
+	// Vouched grows each time that the cluster vouches for the job after a connection to it has failed. An address that failed may
+	// be somebody else's: nothing may go there before this has grown.
+	Vouched uint32
 }
 
 // Next returns successive numbers for the balancer, one per call; safe for concurrent use.

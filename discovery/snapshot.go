@@ -54,6 +54,7 @@ type draft struct {
 
 	id, longID, aliasLabel string
 	hasAlias               bool // the operation's alias is its own
+	noID, noAlias          bool // it gets no ID or alias label this time, and nobody else does
 }
 
 type builder struct {

@@ -107,7 +107,7 @@ func TestPublishers(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p, problems := publisherOf(newPublishers(tt.cfg), tt.annotations)
+			p, problems := publisherOf(newPublishers(tt.cfg, DefaultMaxServicesPerOperation), tt.annotations)
 			got := words(nil, problems)
 			if p != nil {
 				services, more := declared(p, tt.annotations, tt.tasks)
@@ -124,7 +124,7 @@ func TestPublishers(t *testing.T) {
 func TestSilentOperationsAreNotAskedAbout(t *testing.T) {
 	t.Parallel()
 	for _, annotations := range []map[string]any{{"is_spark": true}, {"is_clique": true, "task_proxy": map[string]any{"enabled": true}}, {"description": map[string]any{"x": "y"}}, nil} {
-		if p, problems := publisherOf(newPublishers(SPYTConfig{}), annotations); p != nil || len(problems) != 0 {
+		if p, problems := publisherOf(newPublishers(SPYTConfig{}, DefaultMaxServicesPerOperation), annotations); p != nil || len(problems) != 0 {
 			t.Errorf("%v has a publisher, or problems %v", annotations, problems)
 		}
 	}
@@ -498,7 +498,7 @@ func FuzzSPYTDescription(f *testing.F) {
 			return
 		}
 		tasks := []ytclient.Task{{Name: task, JobCount: 1, PortCount: ports}}
-		p, problems := publisherOf(newPublishers(SPYTConfig{}), annotations)
+		p, problems := publisherOf(newPublishers(SPYTConfig{}, DefaultMaxServicesPerOperation), annotations)
 		if p == nil {
 			return
 		}

@@ -60,7 +60,7 @@ func TestSuite(t *testing.T) {
 }
 
 // suiteNodes are the exec nodes of the suite's cluster; others exist in words only.
-var suiteNodes = []string{"node-1:9012", "node-2:9012", "node-3:9012", "node-4.example.com:9012", "[fd00::1]:9012"}
+var suiteNodes = []string{"node-1:9012", "node-2:9012", "node-3:9012", "node-4.example.com:9012", "[fd00::1]:9012", "node-1:9013"}
 
 // stage is the outside of the bubble: the cluster, and a goroutine that tells it what to say.
 type stage struct {

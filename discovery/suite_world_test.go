@@ -28,7 +28,7 @@ import (
 //	gone ID                               but not this operation or job
 //	restart                               another process of the proxy looks; it knows no more than the services table says
 //	set NAME VALUE                        of the configuration: spyt-rest=hide, spyt-rest-permission, spyt-ports,
-//	                                      per-user, all; in the first part or beside restart
+//	                                      per-operation, per-user, all; in the first part or beside restart
 //	                                      an operation or job that is told again keeps what belongs to it
 //	operation ID [user=] [alias=] [state=] [start=SECONDS] [acl=deny] [{ANNOTATIONS}]
 //	                                      the annotations are YSON and end the line, "x"*1000 being a thousand x in them,
@@ -189,17 +189,13 @@ func (w *suiteWorld) set(name, value string) error {
 			return err
 		}
 		change = func(c *Config) { c.SPYT.Ports = ranges }
-	case "per-user", "all":
+	case "per-operation", "per-user", "all":
 		n, err := strconv.Atoi(value)
 		if err != nil {
 			return err
 		}
 		change = func(c *Config) {
-			if name == "all" {
-				c.MaxServices = n
-			} else {
-				c.MaxServicesPerUser = n
-			}
+			*map[string]*int{"per-operation": &c.MaxServicesPerOperation, "per-user": &c.MaxServicesPerUser, "all": &c.MaxServices}[name] = n
 		}
 	default:
 		return errors.New("no such setting")

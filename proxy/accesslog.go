@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"log/slog"
-	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -163,7 +161,7 @@ func (p *Proxy) accessLog(x *exchange, took time.Duration) {
 		add("reason", x.failure.reason)
 	}
 	if x.err != nil {
-		add("err", x.errText())
+		add("err", x.err.Error())
 	}
 	attrs = append(attrs,
 		slog.Bool("cached", x.cached),
@@ -171,16 +169,6 @@ func (p *Proxy) accessLog(x *exchange, took time.Duration) {
 		slog.Int64("bytes_out", x.bytesOut.Load()),
 		slog.Float64("duration_ms", float64(took.Microseconds())/1000))
 	p.cfg.AccessLog.LogAttrs(x.in.Context(), slog.LevelInfo, "request", attrs...)
-}
-
-// errText is what the log says about an error. It may repeat words of the caller or the job, so it must be quoted and cut. A
-// job that was given credentials could have written those: nothing of its making is repeated, only what the network said.
-func (x *exchange) errText() string {
-	var network *net.OpError
-	if x.confides && !errors.As(x.err, &network) {
-		return "not shown: the job has the caller's credentials and may have written it"
-	}
-	return x.err.Error()
 }
 
 // plain is s when it is short, printable ASCII without quotes or backslashes, and otherwise s cut and quoted: no line break,

@@ -38,6 +38,8 @@ var attacks = []struct{ attack, tests string }{
 	{"caller-supplied X-Yt-Taskproxy-User in every spelling", "TestAttackForgedUser; TestAttackTrailers"},
 	{"token in Authorization", "TestAttackCredentials/Authorization: OAuth; TestAttackCredentials/Authorization: Bearer"},
 	{"token in the explicit header", "TestAttackCredentials/explicit header; TestAttackCredentials/explicit header, in every spelling"},
+	{"the login cookie's copies", "TestAttackCredentials/cookie of the cluster's web interface; TestAttackCredentials/cookie under any name; TestAttackCredentials/tokens of the cluster's web interface"},
+	{"tokens that a proxy in front adds", "TestTokensOfAProxyInFront"},
 	{"token in the cookie", "TestAttackCredentials/cookie; TestAttackCredentials/cookie, documented spelling; TestStripCookie; FuzzStripCookie"},
 	{"token in each of several Cookie headers", "TestAttackCredentials/cookie in each of several headers; TestAttackCredentials/cookie in the last of several headers"},
 	{"token in trailers", "TestAttackTrailers; TestRequestTrailers; TestHTTP2RequestTrailers"},

@@ -16,8 +16,8 @@ import (
 	"taskproxy/discovery"
 )
 
-// errJustFailed: all that is left are endpoints that did not take a connection a moment ago.
-var errJustFailed = &Error{cause: causeConnect, Err: errors.New("it did not take a connection a moment ago")}
+// errAllDead: all that is left are endpoints that did not take a connection, and that nobody has vouched for since.
+var errAllDead = &Error{cause: causeConnect, Err: errors.New("it did not take a connection a moment ago")}
 
 // balancer is the http.RoundTripper behind httputil.ReverseProxy. It chooses the endpoint and decides which failures may
 // try the next one; nothing else retries.
@@ -32,6 +32,7 @@ type balancer struct {
 func newBalancer(cfg Config, aside *setAside, m *metrics) *balancer {
 	d := newDialer(cfg.ConnectTimeout)
 	b := &balancer{dialer: d, http: newHTTPTransport(d), grpc: newGRPCTransport(d), aside: aside, metrics: m, failed: cfg.OnConnectFailure}
+	aside.strict = b.failed != nil
 	if b.failed == nil {
 		b.failed = func(*discovery.Service, discovery.Endpoint) {}
 	}
@@ -48,7 +49,7 @@ func (b *balancer) closeIdle() {
 // them, and only an idempotent request without a body goes out again, once, if the connection broke before an answer.
 func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := exchangeOf(req.Context())
-	turn := newTurn(x.service, b.aside)
+	turn := newTurn(x.service, b.aside, b.failed)
 	sent := &sentBytes{x: x}
 	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{GotConn: sent.gotConn})
 	if req.Body != nil {
@@ -56,7 +57,7 @@ func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	var last error = causeNoEndpoint
 	if len(turn.endpoints) > 0 {
-		last = errJustFailed
+		last = errAllDead
 	}
 	for {
 		endpoint, ok := turn.next()
@@ -77,7 +78,7 @@ func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
 			return res, err
 		}
 		if ctx.Err() != nil {
-			return nil, err // the caller left, or somebody ended the stream: no endpoint's failure
+			return nil, broken(err) // the caller left, or somebody ended the stream: no endpoint's failure
 		}
 		last = b.judge(endpoint, err)
 		if isDead(err, sent) {
@@ -116,7 +117,7 @@ func (b *balancer) judge(endpoint discovery.Endpoint, err error) error {
 	case errors.As(err, &known):
 		return err
 	}
-	return &Error{cause: causeBroken, Err: err}
+	return &Error{cause: causeBroken, Err: broken(err)}
 }
 
 // isDead reports that an endpoint refused a connection, or reset one that was made for this request: nothing that speaks
@@ -184,6 +185,11 @@ func (s *sentBytes) gotConn(info httptrace.GotConnInfo) {
 	if s.n >= 2 {
 		// The transport is about to send it a third time.
 		s.x.cancel(&Error{cause: causeBroken, Err: errors.New("the connection broke twice before an answer")})
+		if s.x.service.Protocol != discovery.GRPC {
+			// HTTP/2 looks at the context before it writes. HTTP/1.1 hands the request to the connection's own goroutine
+			// first; nobody else uses that connection.
+			_ = info.Conn.Close()
+		}
 	}
 }
 
@@ -247,15 +253,17 @@ func (b *requestBody) Close() error { return nil }
 
 // turn is one request's walk over the endpoints of its service.
 type turn struct {
+	service   *discovery.Service
 	endpoints []discovery.Endpoint
 	start     int
 	aside     *setAside
+	failed    func(*discovery.Service, discovery.Endpoint)
 	tried     []int // few as a rule
 }
 
 // newTurn takes the next number of the service's round robin, one atomic add.
-func newTurn(s *discovery.Service, aside *setAside) turn {
-	t := turn{endpoints: s.Endpoints, aside: aside}
+func newTurn(s *discovery.Service, aside *setAside, failed func(*discovery.Service, discovery.Endpoint)) turn {
+	t := turn{service: s, endpoints: s.Endpoints, aside: aside, failed: failed}
 	if n := uint64(len(t.endpoints)); n > 0 {
 		t.start = int(s.Next() % n)
 	}
@@ -263,7 +271,8 @@ func newTurn(s *discovery.Service, aside *setAside) turn {
 }
 
 // next is the endpoint to try: the first in turn that was not tried, passing over those that are set aside as long as
-// there is another. It reports false when each was tried, or failed a moment ago.
+// there is another, and over those that nobody has vouched for since they failed in any case. It reports false when there is
+// none.
 func (t *turn) next() (discovery.Endpoint, bool) {
 	n := len(t.endpoints)
 	second := -1
@@ -272,12 +281,16 @@ func (t *turn) next() (discovery.Endpoint, bool) {
 		if slices.Contains(t.tried, at) {
 			continue
 		}
-		if t.aside.takes(t.endpoints[at]) {
+		switch t.aside.standing(t.endpoints[at]) {
+		case usable:
 			t.tried = append(t.tried, at)
 			return t.endpoints[at], true
-		}
-		if second < 0 && !t.aside.justFailed(t.endpoints[at]) {
-			second = at
+		case aside:
+			if second < 0 {
+				second = at
+			}
+		case overdue:
+			t.failed(t.service, t.endpoints[at])
 		}
 	}
 	if second < 0 {
@@ -293,18 +306,40 @@ const (
 	// probeTime is how long the others keep away while one request tries an endpoint again: longer than it takes to
 	// connect or to fail, as a rule.
 	probeTime = 3 * time.Second
+	// forgetAfter is longer than discovery holds an endpoint that it cannot ask about.
+	forgetAfter = time.Hour
 )
 
 // setAside remembers the endpoints that did not accept connections. It is kept outside of snapshots, which come and go:
 // an endpoint is a job and its address, so that a new job on the same port starts with a clean record. Safe for concurrent
 // use.
 type setAside struct {
+	// strict: there is somebody who is told of failures, and vouches for endpoints.
+	strict bool
+
 	size atomic.Int32 // len(m); most of the time 0, and then nobody needs the lock
 	mu   sync.Mutex
-	m    map[discovery.Endpoint]*penalty
+	m    map[discovery.Endpoint]*penalty // Vouched is zero in the keys
 }
 
+// place is what an endpoint's failures are remembered under.
+func place(e discovery.Endpoint) discovery.Endpoint {
+	e.Vouched = 0
+	return e
+}
+
+// standing is what a request may do with an endpoint.
+type standing int
+
+const (
+	usable  standing = iota
+	aside            // it failed a while ago: if there is no other
+	dead             // nobody has vouched for it since it failed; its port may be somebody else's
+	overdue          // dead, and for so long that whoever vouches should be told once more
+)
+
 type penalty struct {
+	vouched uint32 // of the endpoint when it failed
 	until   time.Time
 	step    time.Duration // for how long the last failure set it aside
 	probing bool          // somebody tries it again
@@ -312,33 +347,31 @@ type penalty struct {
 
 func newSetAside() *setAside { return &setAside{m: make(map[discovery.Endpoint]*penalty)} }
 
-// takes reports whether an endpoint may be chosen. When its time is over, the first request that asks tries it, and
-// the others go on passing over it until that one has an answer.
-func (a *setAside) takes(e discovery.Endpoint) bool {
+// standing tells what may be done with an endpoint. When its time is over, the first request that asks tries it, and the
+// others go on passing over it until that one has an answer.
+func (a *setAside) standing(e discovery.Endpoint) standing {
 	if a.size.Load() == 0 {
-		return true
+		return usable
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	p, ok := a.m[e]
+	p, ok := a.m[place(e)]
 	if !ok {
-		return true
+		return usable
 	}
 	now := time.Now()
-	if now.Before(p.until) {
-		return false
+	unvouched := a.strict && p.vouched == e.Vouched
+	switch {
+	case now.Before(p.until) && unvouched:
+		return dead
+	case now.Before(p.until):
+		return aside
+	case unvouched:
+		p.until = now.Add(longAside)
+		return overdue
 	}
 	p.until, p.probing = now.Add(probeTime), true
-	return true
-}
-
-// justFailed reports whether an endpoint failed less than firstAside ago. Its job may have ended and its port be somebody
-// else's: before the cluster could be asked, not even a request that has no other endpoint goes there.
-func (a *setAside) justFailed(e discovery.Endpoint) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	p, ok := a.m[e]
-	return ok && !p.probing && time.Until(p.until) > p.step-firstAside
+	return usable
 }
 
 // failed sets an endpoint aside, each time for twice as long. Requests that were under way when it happened are the same
@@ -347,19 +380,21 @@ func (a *setAside) failed(e discovery.Endpoint) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	p, ok := a.m[e]
+	p, ok := a.m[place(e)]
 	switch {
+	case ok && e.Vouched < p.vouched:
+		return // it began long ago
 	case !ok:
 		a.sweep(now)
 		p = &penalty{step: firstAside}
-		a.m[e] = p
+		a.m[place(e)] = p
 		a.size.Store(int32(len(a.m)))
-	case now.Before(p.until) && !p.probing:
+	case now.Before(p.until) && !p.probing && p.vouched == e.Vouched:
 		return
 	default:
 		p.step = min(2*p.step, longAside)
 	}
-	p.until, p.probing = now.Add(p.step), false
+	p.until, p.probing, p.vouched = now.Add(p.step), false, e.Vouched
 }
 
 // succeeded forgets an endpoint's failures.
@@ -369,14 +404,17 @@ func (a *setAside) succeeded(e discovery.Endpoint) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.m, e)
+	if p, ok := a.m[place(e)]; ok && a.strict && e.Vouched <= p.vouched {
+		return // it began before the failure
+	}
+	delete(a.m, place(e))
 	a.size.Store(int32(len(a.m)))
 }
 
 // sweep forgets endpoints that nobody has asked for in a while: their jobs are gone.
 func (a *setAside) sweep(now time.Time) {
 	for e, p := range a.m {
-		if now.Sub(p.until) > longAside {
+		if now.Sub(p.until) > forgetAfter {
 			delete(a.m, e)
 		}
 	}

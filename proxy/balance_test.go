@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -60,23 +62,55 @@ func TestAllEndpointsDead(t *testing.T) {
 		a.check(t, 502, "connect_failed")
 		return w.log.wait(t, a.Header.Get("X-Request-Id"))["attempts"]
 	}
-	if got := attempts(); got != float64(2) {
-		t.Errorf("attempts: %v, want each endpoint once", got)
-	}
-	// Whose ports these are is not known until the cluster has been asked.
-	if got := attempts(); got != nil {
-		t.Errorf("%v attempts just after both have failed", got)
-	}
-	for range 2 { // also while both are set aside
-		got := attempts()
-		for got == nil {
-			got = attempts()
-		}
-		if got != float64(2) {
+	for range 3 { // also once both are set aside
+		if got := attempts(); got != float64(2) {
 			t.Errorf("attempts: %v, want each endpoint once", got)
 		}
 	}
 	w.get(host(w.publish(discovery.Service{})), "/").check(t, 503, "no_endpoints")
+}
+
+// An address that failed may be somebody else's: nobody connects to it before somebody has vouched for it, however long that
+// takes and whether there is another or not.
+func TestNobodyVouches(t *testing.T) {
+	t.Parallel()
+	f := new(failures)
+	w := newWorld(t, func(c *Config) { c.OnConnectFailure = f.add })
+	addr := deadAddr(t)
+	s := w.publish(discovery.Service{}, addr)
+	get := func(dialled bool) {
+		t.Helper()
+		a := w.get(host(s), "/")
+		a.check(t, 502, "connect_failed")
+		if endpoint := w.log.wait(t, a.Header.Get("X-Request-Id"))["endpoint"]; (endpoint != nil) != dialled {
+			t.Errorf("tried endpoint %v, want %t", endpoint, dialled)
+		}
+	}
+	get(true)
+	get(false)
+	change := func(f func(s *discovery.Service)) {
+		t.Helper()
+		services := slices.Clone(w.services)
+		services[0].Endpoints = slices.Clone(services[0].Endpoints)
+		f(&services[0])
+		snapshot, problems := discovery.NewSnapshot(w.table.Load(), w.labels, services)
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		w.services = services
+		w.table.Store(snapshot)
+	}
+	change(func(s *discovery.Service) { s.Endpoints[0].Vouched++ })
+	get(true)
+	get(false)
+	change(func(s *discovery.Service) {
+		s.Endpoints = append(s.Endpoints, discovery.Endpoint{JobID: "other", Addr: serve(t, echoJob("other"))})
+	})
+	for range 4 {
+		if a := w.get(host(s), "/"); a.StatusCode != 200 {
+			t.Errorf("got %d with another endpoint there", a.StatusCode)
+		}
+	}
 }
 
 // A connection that breaks before an answer began: bodyless idempotent requests go out once more, and nothing else ever
@@ -132,7 +166,9 @@ func TestPoisonIsSentTwiceAtMost(t *testing.T) {
 // A kept connection on which the job dies must not let http.Transport's own repetition go around the limit.
 func TestPoisonOnKeptConnections(t *testing.T) {
 	t.Parallel()
-	var poison atomic.Int32
+	const connections = 16
+	var poison, waiting atomic.Int32
+	all := make(chan struct{}) // closed when each request has a connection of its own
 	job := func() string {
 		l := listen(t)
 		var wg sync.WaitGroup
@@ -154,7 +190,10 @@ func TestPoisonOnKeptConnections(t *testing.T) {
 							poison.Add(1)
 							return
 						}
-						time.Sleep(10 * time.Millisecond) // so that several connections are opened
+						if waiting.Add(1) == connections {
+							close(all)
+						}
+						<-all
 						_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 					}
 				})
@@ -166,7 +205,7 @@ func TestPoisonOnKeptConnections(t *testing.T) {
 	w := newWorld(t)
 	s := w.publish(discovery.Service{}, job(), job())
 	var wg sync.WaitGroup
-	for range 16 {
+	for range connections {
 		wg.Go(func() { w.get(host(s), "/") })
 	}
 	wg.Wait()
@@ -175,6 +214,29 @@ func TestPoisonOnKeptConnections(t *testing.T) {
 		t.Errorf("got %d, sent %d times, want 502 and twice at most", a.StatusCode, n)
 	}
 	w.proxy.Close()
+}
+
+// A transport hands a request to the connection's own goroutine, which must find it closed. Over HTTP/2 others use it too.
+func TestNothingIsWrittenAThirdTime(t *testing.T) {
+	t.Parallel()
+	l := listen(t)
+	defer l.Close()
+	for _, protocol := range []discovery.Protocol{discovery.HTTP, discovery.GRPC} {
+		var why error
+		s := &sentBytes{x: &exchange{service: &discovery.Service{Protocol: protocol}, cancel: func(err error) { why = err }}}
+		for i := range 3 {
+			conn, err := newDialer(time.Second).DialContext(t.Context(), "tcp", l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			s.gotConn(httptrace.GotConnInfo{Conn: conn})
+			_, err = conn.Write([]byte("x"))
+			if third := i == 2; (err != nil) != (third && protocol == discovery.HTTP) || (why != nil) != third {
+				t.Errorf("%s, time %d: write: %v, cancelled: %v", protocol, i+1, err, why)
+			}
+		}
+	}
 }
 
 // A caller that leaves is not the job's failure.
@@ -274,36 +336,82 @@ func TestIdleTimeoutOfACallerWhoDoesNotRead(t *testing.T) {
 	}
 }
 
+// With somebody to vouch, an endpoint that failed is out until then, and set aside for its time after that. Who vouches is told
+// once more when it takes long.
+func TestSetAsideUntilVouched(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newSetAside()
+		a.strict = true
+		e := discovery.Endpoint{JobID: "1", Addr: "h:1"}
+		want := func(when string, e discovery.Endpoint, want standing) {
+			t.Helper()
+			if got := a.standing(e); got != want {
+				t.Errorf("%s: %d, want %d", when, got, want)
+			}
+		}
+		a.failed(e)
+		want("failed", e, dead)
+		a.succeeded(e) // a request that began before
+		want("after an older request's success", e, dead)
+		for range 100 {
+			time.Sleep(time.Minute)
+			want("nobody vouches", e, overdue)
+			want("just told again", e, dead)
+		}
+		a.failed(discovery.Endpoint{JobID: "2", Addr: "h:2"})
+		want("others fail", e, dead)
+
+		next := e
+		next.Vouched++
+		time.Sleep(time.Minute)
+		want("vouched for", next, usable)
+		a.failed(next)
+		a.failed(e)
+		want("failed again", next, dead)
+		last := next
+		last.Vouched++
+		want("vouched for again", last, aside)
+		time.Sleep(2 * time.Second)
+		want("its time is over", last, usable)
+		a.succeeded(last)
+		if want("succeeded", last, usable); len(a.m) != 1 {
+			t.Errorf("%d remembered, want the other alone", len(a.m))
+		}
+	})
+}
+
 func TestSetAside(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := newSetAside()
+		takes := func(e discovery.Endpoint) bool { return a.standing(e) == usable }
 		e, other := discovery.Endpoint{JobID: "1", Addr: "h:1"}, discovery.Endpoint{JobID: "2", Addr: "h:1"}
 		for _, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
 			want *= time.Second
 			a.failed(e)
 			a.failed(e) // a request of the same moment: no second strike
-			if a.takes(e) || !a.takes(other) || a.count() != 1 {
-				t.Fatalf("right after a failure: takes %t, other %t, %d aside", a.takes(e), a.takes(other), a.count())
+			if takes(e) || !takes(other) || a.count() != 1 {
+				t.Fatalf("right after a failure: takes %t, other %t, %d aside", takes(e), takes(other), a.count())
 			}
 			time.Sleep(want - time.Millisecond)
-			if a.takes(e) {
+			if takes(e) {
 				t.Fatalf("back before %s", want)
 			}
 			time.Sleep(time.Millisecond)
-			if !a.takes(e) {
+			if !takes(e) {
 				t.Fatalf("not back after %s", want)
 			}
-			if a.takes(e) {
+			if takes(e) {
 				t.Fatal("two requests probe at once")
 			}
 		}
 		a.succeeded(e)
-		if !a.takes(e) || a.count() != 0 || a.size.Load() != 0 {
+		if !takes(e) || a.count() != 0 || a.size.Load() != 0 {
 			t.Error("a success is not forgotten failures")
 		}
 		a.failed(e)
-		time.Sleep(time.Hour)
+		time.Sleep(2 * time.Hour)
 		a.failed(other)
 		if len(a.m) != 1 {
 			t.Errorf("%d remembered, want the old one swept", len(a.m))

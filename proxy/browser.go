@@ -19,7 +19,8 @@ import (
 // checkSite refuses what the login cookie authorizes and a stranger's page asked for. A stranger may lead a browser here (a
 // link), because nothing comes back to its page; it may not call, post, embed or open a WebSocket. No strangers are the
 // service's own pages, those of services of the same operation, and the origins that its annotation names. Credentials other
-// than the cookie are never a browser's own idea, so nothing is asked of them.
+// than the cookie are never a browser's own idea, so nothing is asked of them. Where nobody needs any, the same holds for all:
+// a stranger's page must not reach by its visitor's browser what it cannot reach itself.
 //
 // It comes after the service is known, which says who is a stranger, and before anybody asks whether the caller may have it:
 // a stranger's page then learns the same, as fast, whether its visitor has access or not, and makes nobody ask the cluster.
@@ -28,7 +29,7 @@ func (p *Proxy) checkSite(x *exchange, snapshot *discovery.Snapshot) error {
 	if origins := h["Origin"]; len(origins) == 1 && !x.shared && slices.Contains(x.service.Origins, origins[0]) {
 		x.cors = origins[0]
 	}
-	if !x.byCookie() {
+	if !p.rules.ambient(x) {
 		return nil
 	}
 	for _, name := range [...]string{"Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest"} {
@@ -65,16 +66,17 @@ func (p *Proxy) checkSite(x *exchange, snapshot *discovery.Snapshot) error {
 	return causeCrossSite
 }
 
-// byCookie reports that the login cookie is what identified the caller.
-func (x *exchange) byCookie() bool {
-	return x.source == auth.SourceCookie || x.source == auth.SourceSameOriginCookie
+// ambient reports that what lets the caller in comes with whatever the browser sends: the login cookie or, where nobody is asked
+// who they are, the browser's place in the network.
+func (ru *rules) ambient(x *exchange) bool {
+	return ru.open || x.source == auth.SourceCookie || x.source == auth.SourceSameOriginCookie
 }
 
 // isNavigation reports a request by which a browser goes somewhere: in a window of its own, or in a frame where somebody may
 // frame the service. (Who may is for the browser to see to, by the policy that the answer carries: a frame's request does not
 // name the page around it.)
 func (ru *rules) isNavigation(r *http.Request, s *discovery.Service) bool {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead || r.Header.Get("Sec-Fetch-Mode") != "navigate" {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead || r.Header.Get("Sec-Fetch-Mode") != "navigate" || isPrefetch(r.Header) {
 		return false
 	}
 	switch r.Header.Get("Sec-Fetch-Dest") {
@@ -82,6 +84,17 @@ func (ru *rules) isNavigation(r *http.Request, s *discovery.Service) bool {
 		return true
 	case "iframe", "frame":
 		return ru.framed || len(s.Origins) > 0
+	}
+	return false
+}
+
+// isPrefetch reports that a page had its browser ask in advance: the visitor has gone nowhere, and may never. Whatever the header
+// says counts as that: nobody else sends it.
+func isPrefetch(h http.Header) bool {
+	for _, name := range [...]string{"Sec-Purpose", "Purpose", "X-Purpose", "X-Moz"} {
+		if _, ok := h[name]; ok {
+			return true
+		}
 	}
 	return false
 }
@@ -198,6 +211,9 @@ func (x *exchange) limitAnswer() {
 // sharedPolicy is for answers through a host that services share: a page there has an origin of its own, and runs nothing.
 const sharedPolicy = "sandbox; frame-ancestors 'none'"
 
+// browserVary is by what checkSite tells requests for the same address apart.
+const browserVary = "Sec-Fetch-Site, Sec-Fetch-Mode, Sec-Fetch-Dest"
+
 // protect adds to a job's answer what keeps strangers' pages away from it.
 //
 // The job's own Access-Control headers stay, except towards an origin that the annotation names. They open nothing that
@@ -213,10 +229,10 @@ func (ru *rules) protect(status int, h http.Header, x *exchange) {
 	if status == http.StatusNotModified {
 		return // its headers would replace those of the stored answer, which has all this, and the job's own among them
 	}
-	if x.byCookie() {
+	if ru.ambient(x) {
 		// All services share a browser's cache as they share the site. Without this, a page could take what its visitor has
-		// read elsewhere out of the cache, and nobody would be asked.
-		h["Vary"] = append(h["Vary"], "Sec-Fetch-Site")
+		// read elsewhere, or what it made the browser go to, out of the cache, and nobody would be asked.
+		h["Vary"] = append(h["Vary"], browserVary)
 	}
 	if len(x.service.Origins) > 0 {
 		h["Vary"] = append(h["Vary"], "Origin")

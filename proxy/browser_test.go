@@ -63,6 +63,13 @@ func TestSiblings(t *testing.T) {
 		{"link from a sibling", "", fetch("same-site", "navigate", "document"), pass},
 		{"link from elsewhere", "", fetch("cross-site", "navigate", "document"), pass},
 		{"HEAD navigation", "HEAD", fetch("cross-site", "navigate", "document"), pass},
+		{"link from a sibling, fetched in advance", "", with(fetch("same-site", "navigate", "document"), "Sec-Purpose: prefetch"), refuse},
+		{"link from elsewhere, rendered in advance", "", with(fetch("cross-site", "navigate", "document"), "Sec-Purpose: prefetch;prerender"), refuse},
+		{"link from a sibling, fetched in advance by an older browser", "", with(fetch("same-site", "navigate", "document"), "Purpose: prefetch"), refuse},
+		{"link from a sibling, previewed", "", with(fetch("same-site", "navigate", "document"), "X-Purpose: preview"), refuse},
+		{"link from a sibling, fetched in advance by Firefox", "", with(fetch("same-site", "navigate", "document"), "X-Moz: prefetch"), refuse},
+		{"typed address, rendered in advance", "", with(fetch("none", "navigate", "document"), "Sec-Purpose: prefetch;prerender"), pass},
+		{"own page, fetched in advance", "", with(fetch("same-origin", "navigate", "document"), "Sec-Purpose: prefetch"), pass},
 		{"sibling, fetch", "", with(fetch("same-site", "cors", "empty"), origin(town.stranger)), refuse},
 		{"sibling, fetch without reading", "", fetch("same-site", "no-cors", "empty"), refuse},
 		{"sibling, image", "", fetch("same-site", "no-cors", "image"), refuse},
@@ -405,12 +412,12 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
-// Where everybody may have everything, an annotation's origins are answered by us all the same, and the rest is the job's.
+// Where everybody may have everything, an annotation's origins are answered by us all the same, and nobody else's get through.
 func TestPreflightWithoutAuthentication(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *Config) { c.Authorizer, c.AuthDisabled = nil, true })
 	s := w.publish(discovery.Service{Origins: []string{appOrigin}}, serve(t, echoJob("a")))
-	for origin, want := range map[string]int{appOrigin: 204, "https://else.test": 200} {
+	for origin, want := range map[string]int{appOrigin: 204, "https://else.test": 403} {
 		if a := w.do(w.request("OPTIONS", host(s), "/", nil, "-", "Origin: "+origin, "Access-Control-Request-Method: PUT")); a.StatusCode != want {
 			t.Errorf("%s: got %d, want %d", origin, a.StatusCode, want)
 		}
@@ -463,12 +470,59 @@ func TestFrameAncestors(t *testing.T) {
 	}
 }
 
+// Where nobody is asked who they are, a browser's place in the network is what lets it in: the same rules hold for all.
+func TestStrangersWithoutAuth(t *testing.T) {
+	t.Parallel()
+	town := newTown(t, func(c *Config) { c.AuthDisabled, c.Authorizer = true, nil })
+	fetch := func(site, mode, dest string) []string {
+		return []string{nobody, "Sec-Fetch-Site: " + site, "Sec-Fetch-Mode: " + mode, "Sec-Fetch-Dest: " + dest}
+	}
+	for _, header := range [][]string{
+		fetch("cross-site", "no-cors", "empty"), fetch("same-site", "no-cors", "script"), append(fetch("cross-site", "cors", "empty"), "Origin: https://evil.test"),
+		{nobody, "Origin: https://evil.test"}, {nobody, "Origin: null"}, {"Authorization: " + aliceOAuth, "Origin: https://evil.test"},
+	} {
+		town.do(town.request("POST", host(town.victim), "/api/kernels", strings.NewReader("{}"), header...)).check(t, 403, "cross_site")
+	}
+	if n := town.calls.Load(); n != 0 {
+		t.Errorf("%d of them reached the job", n)
+	}
+	for _, header := range [][]string{
+		{nobody}, fetch("same-origin", "cors", "empty"), {nobody, "Origin: http://" + host(town.victim)}, {nobody, "Origin: http://" + host(town.sister)},
+	} {
+		a := town.do(town.request("POST", host(town.victim), "/", strings.NewReader("{}"), header...))
+		if a.StatusCode != 200 || !slices.Contains(a.Header["Vary"], browserVary) {
+			t.Errorf("%q: got %d, %v", header, a.StatusCode, a.Header)
+		}
+	}
+	if a := town.get(host(town.victim), "/", fetch("cross-site", "navigate", "document")...); a.StatusCode != 200 {
+		t.Errorf("a link: got %d", a.StatusCode)
+	}
+}
+
+// An annotation opens its service, and no host that others share with it.
+func TestSharedOriginIsNobodysToOpen(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.publish(discovery.Service{Origins: []string{appOrigin}}, serve(t, echoJob("open")))
+	for _, h := range []string{base, "127.0.0.1"} {
+		for _, credential := range []string{"Authorization: " + aliceOAuth, cookieLine} {
+			a := w.get(h, "/", credential, "X-Yt-Taskproxy-Id: "+s.ID, "Origin: "+appOrigin)
+			if got := a.Header["Access-Control-Allow-Origin"]; got != nil || credential == cookieLine && a.StatusCode != 403 {
+				t.Errorf("%s, %s: got %d, Access-Control-Allow-Origin %q", h, credential, a.StatusCode, got)
+			}
+		}
+	}
+	if got := w.get(host(s), "/", "Origin: "+appOrigin).Header.Get("Access-Control-Allow-Origin"); got != appOrigin {
+		t.Errorf("at its own host: %q", got)
+	}
+}
+
 // Services share a browser's cache: what one's page has read is not for the others' to take out of it.
 func TestCookieAnswersVary(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	s := w.publish(discovery.Service{}, serve(t, func(rw http.ResponseWriter, _ *http.Request) { rw.Header().Set("Vary", "Accept") }))
-	if got := w.get(host(s), "/", cookieLine).Header["Vary"]; !slices.Equal(got, []string{"Accept", "Sec-Fetch-Site"}) {
+	if got := w.get(host(s), "/", cookieLine).Header["Vary"]; !slices.Equal(got, []string{"Accept", "Sec-Fetch-Site, Sec-Fetch-Mode, Sec-Fetch-Dest"}) {
 		t.Errorf("with the cookie: %q", got)
 	}
 	if got := w.get(host(s), "/").Header["Vary"]; !slices.Equal(got, []string{"Accept"}) {

@@ -158,7 +158,7 @@ type endpointState string
 const (
 	stateUsable   endpointState = "usable"
 	stateSetAside endpointState = "set aside" // it did not take a connection; it gets requests when there is no other
-	stateDead     endpointState = "dead"      // it did not take one a moment ago; it gets none at all
+	stateDead     endpointState = "dead"      // it did not take one, and nobody has vouched for it since; it gets none at all
 )
 
 // look is what a request would find out about an endpoint, without being one: nobody's turn changes.
@@ -168,16 +168,14 @@ func (a *setAside) look(e discovery.Endpoint) endpointState {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	p, ok := a.m[e]
-	left := time.Duration(0)
-	if ok {
-		left = time.Until(p.until)
-	}
+	p, ok := a.m[place(e)]
 	switch {
-	case left <= 0:
-		return stateUsable // the next request tries it
-	case !p.probing && left > p.step-firstAside:
+	case !ok:
+		return stateUsable
+	case a.strict && p.vouched == e.Vouched:
 		return stateDead
+	case time.Now().Before(p.until):
+		return stateSetAside
 	}
-	return stateSetAside
+	return stateUsable // the next request tries it
 }

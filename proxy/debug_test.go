@@ -106,20 +106,27 @@ func TestLookAtSetAside(t *testing.T) {
 		}
 		want(stateUsable)
 		a.failed(e)
-		want(stateDead)
+		want(stateSetAside)
 		time.Sleep(firstAside)
 		want(stateUsable)
 		want(stateUsable)
-		if !a.takes(e) {
+		if a.standing(e) != usable || a.standing(e) != aside {
 			t.Error("looking took the turn of the request that tries it again")
 		}
 		want(stateSetAside) // somebody tries it
-		a.failed(e)
-		want(stateDead)
-		time.Sleep(firstAside)
-		want(stateSetAside)
 		a.succeeded(e)
 		want(stateUsable)
+
+		a.strict = true
+		a.failed(e)
+		want(stateDead)
+		time.Sleep(longAside)
+		want(stateDead)
+		e.Vouched++
+		want(stateUsable)
+		a.failed(e)
+		e.Vouched++
+		want(stateSetAside)
 	})
 }
 

@@ -49,7 +49,7 @@ var (
 	causeConflict       = &cause{"ambiguous_service", 400, grpcInvalidArgument, "the host and the routing headers do not all name the same service"}
 	causeNoService      = &cause{"no_such_service", 404, grpcNotFound, "there is no such service; it may have ended"}
 	causeMisdirected    = &cause{"misdirected", 421, grpcNotFound, "this host is not served here"}
-	causeCrossSite      = &cause{"cross_site", 403, grpcPermissionDenied, "a page of another site asked for this, and the browser added your login by itself: open the service's own address, send a token, or have the service's author name the site under cross_site in the annotation"}
+	causeCrossSite      = &cause{"cross_site", 403, grpcPermissionDenied, "a page of another site asked your browser for this, and the browser adds your login by itself: open the service's own address, send a token, or have the service's author name the site under cross_site in the annotation"}
 	causeDenied         = &cause{"access_denied", 403, grpcPermissionDenied, "you have no permission for the operation behind this service"}
 	causeNoOperation    = &cause{"no_such_operation", 404, grpcNotFound, "the operation behind this service does not exist any more"}
 	causeNoCluster      = &cause{"cluster_unavailable", 503, grpcUnavailable, "the cluster cannot be asked for your permissions right now"}

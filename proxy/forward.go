@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -145,7 +146,7 @@ func (p *Proxy) receive(res *http.Response) error {
 	}
 	if res.StatusCode < 200 || res.StatusCode > 999 {
 		// net/http reads such a status and panics when it is to write it.
-		return &Error{cause: causeBadAnswer, Err: errors.New("status " + quoted(res.Status))}
+		return &Error{cause: causeBadAnswer, Err: fmt.Errorf("status %03d", res.StatusCode)}
 	}
 	p.rules.cleanAnswer(res.Header, x)
 	p.rules.cleanTrailerNames(res.Trailer, x) // finish has the values

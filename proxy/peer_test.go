@@ -27,7 +27,7 @@ func TestSparkClientNeedsNoCredentials(t *testing.T) {
 	w, spark, _ := rest(t, func(c *Config) { c.SparkRESTPeers = loopback })
 	for _, header := range [][]string{
 		{"X: y"},
-		{"Sec-Fetch-Site: none"},
+		{"User-Agent: Java/11.0.20", "Accept: text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2"},
 		{"Authorization: Basic eDp5"}, // the service's own business
 		{"X-Yt-Taskproxy-Id: " + spark.ID},
 	} {
@@ -75,6 +75,13 @@ func TestSparkClientsDoorIsNarrow(t *testing.T) {
 		{"a page that embeds it", w, host(spark), []string{"Sec-Fetch-Site: cross-site"}},
 		{"a sibling's page", w, host(spark), []string{"Sec-Fetch-Site: same-site"}},
 		{"two words about the page", w, host(spark), []string{"Sec-Fetch-Site: none", "Sec-Fetch-Site: cross-site"}},
+		{"an address that was typed", w, host(spark), []string{"Sec-Fetch-Site: none"}},
+		{"a browser over plain http", w, host(spark), []string{"Upgrade-Insecure-Requests: 1"}},
+		{"a browser's hints", w, host(spark), []string{"Sec-Ch-Ua: x"}},
+		{"a browser's language", w, host(spark), []string{"Accept-Language: en"}},
+		{"a browser's name", w, host(spark), []string{"User-Agent: Mozilla/5.0 (X11)"}},
+		{"a page's address", w, host(spark), []string{"Referer: https://evil.example/"}},
+		{"somebody's cookie", w, host(spark), []string{"Cookie: a=1"}},
 		{"a name that is bound to our address", w, "evil.example", []string{"X-Yt-Taskproxy-Id: " + spark.ID}},
 		{"the proxy's own host", w, base, []string{"X-Yt-Taskproxy-Id: " + spark.ID}},
 	} {
@@ -90,6 +97,14 @@ func TestSparkClientsDoorIsNarrow(t *testing.T) {
 				t.Errorf("logged %v", record)
 			}
 		})
+	}
+	for _, name := range []string{
+		"X-Forwarded-For", "X_Forwarded_For", "x.forwarded.for", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded", "X-Forwarded-Client-Cert", "Forwarded",
+		"Via", "X-Real-Ip", "X_Real_IP", "X-Client-Ip", "Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip", "True_Client_Ip", "Cf-Connecting-Ip",
+		"Fastly-Client-Ip", "X-Original-Forwarded-For", "X-Envoy-External-Address", "X-Amzn-Trace-Id", "X-Azure-Clientip", "Cdn-Loop",
+	} {
+		// What a proxy adds to everybody's requests.
+		w.do(w.request(http.MethodPost, host(spark), "/v1/submissions/create", strings.NewReader("{}"), name+": 127.0.0.1", nobody)).check(t, 401, "no_credentials")
 	}
 	for _, c := range []struct{ header, reason string }{
 		{"Authorization: OAuth s3cret-wrong", "invalid_credentials"},

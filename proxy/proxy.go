@@ -33,6 +33,8 @@ const (
 type Authorizer interface {
 	Authenticate(ctx context.Context, caller netip.Addr, credentials ytclient.Credentials) (auth.Identity, error)
 	Authorize(ctx context.Context, login, operationID string, permissions []ytclient.Permission) (auth.Decision, error)
+	// Recheck asks both again for a stream that goes on; ErrUnauthenticated: the credentials are not login's any more.
+	Recheck(ctx context.Context, login string, credentials ytclient.Credentials, operationID string, permissions []ytclient.Permission) (auth.Decision, error)
 }
 
 // Config is what a Proxy needs to know. Bases, Table and, unless AuthDisabled, Authorizer are required.
@@ -42,10 +44,11 @@ type Config struct {
 
 	// Authorizer decides about callers; nil together with AuthDisabled only.
 	Authorizer Authorizer
-	// AuthDisabled lets everybody have everything and tells jobs no login. Credentials are stripped all the same.
+	// AuthDisabled lets everybody have everything and tells jobs no login. Credentials are stripped all the same, and what a
+	// stranger's page asked a browser for is refused as if the browser had a cookie.
 	AuthDisabled bool
-	// AuthCookieName is the cluster's login cookie: read as a credential, and never passed on to a job nor accepted from one.
-	// Empty: cookies are nobody's credential.
+	// AuthCookieName is the cluster's login cookie: read as a credential, and never passed on to a job nor accepted from one;
+	// nor is any cookie whose name ends in it as a word of its own. Empty: cookies are nobody's credential.
 	AuthCookieName string
 
 	// ConnectTimeout bounds one attempt to reach one endpoint. Zero: DefaultConnectTimeout.
@@ -56,8 +59,8 @@ type Config struct {
 	// DrainTimeout is how long at most a stream outlives its service: within this time after an operation, or one of its
 	// services, has left the table its streams are ended, unless it comes back. Zero: DefaultDrainTimeout.
 	DrainTimeout time.Duration
-	// StaleLimit is how long a stream goes on after its last yes while the cluster does not say whether the caller may still
-	// have it. Zero: auth.DefaultStaleLimit; negative: not at all.
+	// StaleLimit is how long a stream goes on after its last yes while the cluster cannot be reached; one that is there and
+	// does not say whether the caller may still have it gets a minute, if that is less. Zero: auth.DefaultStaleLimit; negative: not at all.
 	StaleLimit time.Duration
 
 	// TrustedProxies are the peers whose X-Forwarded-* headers are kept and extended. Everybody else's are replaced.
@@ -280,7 +283,7 @@ func (p *Proxy) identify(x *exchange) error {
 		return err
 	}
 	x.credentials = presented.Credentials
-	identity, err := p.whoIs(x.in.Context(), x)
+	identity, err := p.cfg.Authorizer.Authenticate(x.in.Context(), p.rules.callerAddr(x.in), x.credentials)
 	if err != nil {
 		return fmt.Errorf("authenticate: %w", err)
 	}
@@ -297,7 +300,7 @@ func (p *Proxy) authorize(x *exchange) error {
 	if p.cfg.AuthDisabled {
 		return nil
 	}
-	decision, err := p.mayHave(x.in.Context(), x, x.service)
+	decision, err := p.cfg.Authorizer.Authorize(x.in.Context(), x.login, x.service.OperationID, x.service.Permissions)
 	if err != nil {
 		return fmt.Errorf("authorize: %w", err)
 	}
@@ -305,16 +308,6 @@ func (p *Proxy) authorize(x *exchange) error {
 	x.expires, x.held = earliest(x.expires, decision.Expires), x.held || decision.Held
 	x.authorized = true
 	return nil
-}
-
-// whoIs asks whose credentials the exchange came with; mayHave asks whether that login may have s. A request asks both when
-// it comes, and again when it lasts (recheck).
-func (p *Proxy) whoIs(ctx context.Context, x *exchange) (auth.Identity, error) {
-	return p.cfg.Authorizer.Authenticate(ctx, p.rules.callerAddr(x.in), x.credentials)
-}
-
-func (p *Proxy) mayHave(ctx context.Context, x *exchange, s *discovery.Service) (auth.Decision, error) {
-	return p.cfg.Authorizer.Authorize(ctx, x.login, s.OperationID, s.Permissions)
 }
 
 // Drain is for the beginning of a shutdown: it ends the tunnels, which would go on for as long as their two sides like, with

@@ -42,8 +42,6 @@ func (ru *rules) cleanValues(name string, values []string, x *exchange) []string
 	switch name {
 	case "X-Request-Id", "Alt-Svc", "Clear-Site-Data":
 		return nil
-	case "X-Accel-Redirect", "X-Sendfile":
-		return nil // orders to a proxy in front, which trusts us
 	case "Service-Worker-Allowed", "Report-To", "Reporting-Endpoints", "Nel":
 		if x.shared {
 			return nil // they would act on every service's answers there; NEL on all hosts below a base domain
@@ -63,10 +61,24 @@ func (ru *rules) cleanValues(name string, values []string, x *exchange) []string
 	case "Location":
 		return edit(values, func(v string) (string, bool) { return ru.relativeLocation(v, x.in.Host), true })
 	}
-	if hasFoldedPrefix(name, "x-yt-taskproxy-") {
+	if hasFoldedPrefix(name, "x-yt-taskproxy-") || isOrder(name) && (name != "X-Accel-Buffering" || !slices.Equal(values, []string{"no"})) {
 		return nil
 	}
 	return values
+}
+
+// isOrder reports headers by which a server commands a proxy in front, which trusts us: to send a file of its own instead or ask
+// another server, to keep the answer, to take us for broken. The one that stays says that a stream is not to be held back.
+func isOrder(name string) bool {
+	if name == "" || name[0]|0x20 != 'x' {
+		return false
+	}
+	for _, prefix := range [...]string{"x-accel-", "x-envoy-", "x-lighttpd-", "x-reproxy-", "x-sendfile"} {
+		if hasFoldedPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 // edit applies f to each value and drops those for which it reports false. values is not changed.
@@ -80,7 +92,7 @@ func edit(values []string, f func(string) (string, bool)) []string {
 	return kept
 }
 
-// cleanSetCookie drops a job's cookie that could pass for the cluster's, and makes every other one host-only: a Domain would
+// cleanSetCookie drops a job's cookie that could pass for a login to the cluster, and makes every other one host-only: a Domain would
 // plant it on siblings, and on the cluster itself where they share a parent.
 //
 // A cookie without a name is dropped whatever its value: browsers send "=NAME=x" and "NAME=x" back in the same bytes
@@ -89,7 +101,7 @@ func (ru *rules) cleanSetCookie(v string) (string, bool) {
 	parts := strings.Split(v, ";")
 	name, _, ok := strings.Cut(parts[0], "=")
 	name = trimSpace(name)
-	if !ok || name == "" || ru.isCookie(name) {
+	if !ok || name == "" || ru.isLoginCookie(name) {
 		return "", false
 	}
 	kept := parts[:1]

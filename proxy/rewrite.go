@@ -21,6 +21,7 @@ const UserHeader = "X-Yt-Taskproxy-User"
 type rules struct {
 	bases   discovery.Bases
 	cookie  string // the cluster's login cookie; empty: none
+	open    bool   // nobody is asked who they are
 	trusted []netip.Prefix
 	scheme  string // what jobs read as X-Forwarded-Proto; empty: the connection's
 	// Users, and operation aliases without their "*", whose jobs may see credentials; nil: none. They are two sets: an alias
@@ -32,7 +33,7 @@ type rules struct {
 }
 
 func newRules(cfg Config) rules {
-	ru := rules{bases: cfg.Bases, cookie: cfg.AuthCookieName, trusted: cfg.TrustedProxies, scheme: cfg.PublicScheme}
+	ru := rules{bases: cfg.Bases, cookie: cfg.AuthCookieName, open: cfg.AuthDisabled, trusted: cfg.TrustedProxies, scheme: cfg.PublicScheme}
 	ru.framed = len(cfg.FrameAncestors) > 0
 	ru.frameAncestors = strings.Join(append([]string{"frame-ancestors 'self'"}, cfg.FrameAncestors...), " ")
 	if len(cfg.ForwardCredentialsTo) > 0 {
@@ -46,11 +47,6 @@ func newRules(cfg Config) rules {
 		}
 	}
 	return ru
-}
-
-// isCookie reports the cluster cookie's name. Case is ignored: some readers of cookies ignore it too.
-func (ru *rules) isCookie(name string) bool {
-	return ru.cookie != "" && strings.EqualFold(name, ru.cookie)
 }
 
 // confides reports whether an admin trusts the operation behind s with its callers' credentials.
@@ -73,7 +69,7 @@ func (ru *rules) rewrite(out *http.Request, x *exchange) {
 		}
 	}
 	if !confides {
-		ru.stripCredentials(out.Header, x.source)
+		ru.stripCredentials(out.Header, x.source, x.credentials.Secret)
 	}
 	out.Trailer = passingTrailers(in, confides)
 	if len(out.Trailer) > 0 {
@@ -102,6 +98,8 @@ func drops(name string, confides, trustedPeer bool) bool {
 		return true
 	case hasFoldedPrefix(name, "x-yt-"), hasFoldedPrefix(name, "x-ya-"), isFolded(name, "x-csrf-token"):
 		return !confides
+	case !confides && isFrontToken(name):
+		return true
 	case hasFoldedPrefix(name, "x-forwarded-"), isFolded(name, "x-real-ip"), isFolded(name, "forwarded"):
 		return !trustedPeer || strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-") != ""
 	case isFolded(name, "x-request-id"):
@@ -110,17 +108,29 @@ func drops(name string, confides, trustedPeer bool) bool {
 	return false
 }
 
+// isFrontToken reports headers in which a proxy in front that logs users in, such as oauth2-proxy or a cloud's load balancer,
+// passes their tokens on. It is meant for us at most, also when the peer is trusted.
+func isFrontToken(name string) bool {
+	for _, token := range [...]string{"x-forwarded-access-token", "x-forwarded-id-token", "x-forwarded-refresh-token", "x-forwarded-authorization",
+		"x-goog-iap-jwt-assertion"} {
+		if isFolded(name, token) {
+			return true
+		}
+	}
+	return hasFoldedPrefix(name, "x-auth-request-") || hasFoldedPrefix(name, "x-amzn-oidc-") || hasFoldedPrefix(name, "x-ms-token-")
+}
+
 // stripCredentials removes what a job could use to act as the caller, and nothing else. A Bearer token is the service's own
 // business if the caller was identified by something else that came first.
-func (ru *rules) stripCredentials(h http.Header, source auth.Source) {
+func (ru *rules) stripCredentials(h http.Header, source auth.Source, secret string) {
 	keepBearer := source == auth.SourceExplicit || source == auth.SourceSameOriginCookie
 	if values, ok := h["Authorization"]; ok {
 		replace(h, "Authorization", edit(values, func(v string) (string, bool) {
 			return v, !isClusterScheme(v, keepBearer)
 		}))
 	}
-	if values, ok := h["Cookie"]; ok && ru.cookie != "" {
-		replace(h, "Cookie", edit(values, ru.stripCookie))
+	if values, ok := h["Cookie"]; ok {
+		replace(h, "Cookie", edit(values, func(v string) (string, bool) { return ru.stripCookie(v, secret) }))
 	}
 }
 

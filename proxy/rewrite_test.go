@@ -69,6 +69,11 @@ func TestCredentialsStayHere(t *testing.T) {
 		{"cookie after a comma", []string{explicit, "Cookie: a=1,YTCypressCookie=s3cret; b=2"}, "Cookie", []string{"a=1; b=2"}},
 		{"cookie after a space", []string{explicit, "Cookie: a=1 YTCypressCookie=s3cret; b=2"}, "Cookie", []string{"a=1; b=2"}},
 		{"cookie as PHP's array", []string{explicit, "Cookie: a=1; YTCypressCookie[x]=s3cret"}, "Cookie", []string{"a=1"}},
+		{"cookie of the cluster's web interface", []string{"Cookie: alpha_YTCypressCookie=" + aliceToken + "; YTCypressCookie=" + aliceToken + "; a=1"}, "Cookie", []string{"a=1"}},
+		{"cookie under a name of its own", []string{"Cookie: YTCypressCookie=" + aliceToken + "; access_token=" + aliceToken + "; a=1"}, "Cookie", []string{"a=1"}},
+		{"token as a cookie under a name of its own", []string{"Authorization: " + aliceOAuth, "Cookie: access_token=" + aliceToken + "; a=1"}, "Cookie", []string{"a=1"}},
+		{"a service's own access_token stays", []string{"Cookie: access_token=jupyter; YTCypressCookie=" + aliceToken}, "Cookie", []string{"access_token=jupyter"}},
+		{"tokens of the web interface", []string{explicit, "Cookie: yt_oauth_access_token=s3cret; yt_oauth_refresh_token=s3cret; a=1"}, "Cookie", []string{"a=1"}},
 		{"CSRF token", []string{explicit, "X-Csrf-Token: s3cret"}, "X-Csrf-Token", nil},
 		{"CSRF token with underscores", []string{explicit, "X_Csrf_Token: s3cret"}, "X_csrf_token", nil},
 		{"X-YT-*", []string{explicit, "X-YT-Header-Format: s3cret"}, "X-Yt-Header-Format", nil},
@@ -87,6 +92,34 @@ func TestCredentialsStayHere(t *testing.T) {
 				t.Errorf("the job sees %s %q, want %q", c.header, got, c.want)
 			}
 		})
+	}
+}
+
+// A proxy in front that logs users in passes their tokens on; they are not for jobs, whoever the proxy is.
+func TestTokensOfAProxyInFront(t *testing.T) {
+	t.Parallel()
+	names := []string{
+		"X-Forwarded-Access-Token", "X-Forwarded-Id-Token", "X-Forwarded-Refresh-Token", "X-Forwarded-Authorization", "X-Auth-Request-Access-Token",
+		"X-Auth-Request-User", "X-Amzn-Oidc-Accesstoken", "X-Amzn-Oidc-Data", "X-Goog-Iap-Jwt-Assertion", "X-Ms-Token-Aad-Access-Token",
+	}
+	var header []string
+	for _, name := range names {
+		header = append(header, name+": s3cret", strings.ReplaceAll(name, "-", "_")+": s3cret")
+	}
+	for _, trusted := range [][]netip.Prefix{nil, loopback} {
+		w := newWorld(t, func(c *Config) { c.TrustedProxies, c.ForwardCredentialsTo = trusted, []string{"confidant"} })
+		s := w.publish(discovery.Service{}, serve(t, echoJob("a"))) // it looks for "s3cret"
+		if e := w.get(host(s), "/", append(header, "X-Auth-Requested: 1")...).echo(t); e.Header.Get("X-Auth-Requested") != "1" {
+			t.Errorf("the job sees %v", e.Header)
+		}
+		confidant := w.publish(discovery.Service{User: "confidant"}, serveUnguarded(t, echoJob("a")))
+		e := w.get(host(confidant), "/", header...).echo(t)
+		if got := e.Header.Get("X-Auth-Request-Access-Token"); got != "s3cret" {
+			t.Errorf("a trusted job sees %q", got)
+		}
+		if got := e.Header.Get("X-Forwarded-Access-Token"); (got != "") != (trusted != nil) {
+			t.Errorf("a trusted job sees %q of a proxy, trusted: %t", got, trusted != nil)
+		}
 	}
 }
 
@@ -301,7 +334,7 @@ func TestStripCookie(t *testing.T) {
 	ru := &rules{cookie: cookieName}
 	f := func(in, want string) {
 		t.Helper()
-		got, ok := ru.stripCookie(in)
+		got, ok := ru.stripCookie(in, "")
 		if !ok {
 			got = "<none>"
 		}
@@ -352,15 +385,48 @@ func TestStripCookie(t *testing.T) {
 
 	f("XYTCypressCookie=1; YTCypressCookie2=2; YTCypressCookie-x=3", "XYTCypressCookie=1; YTCypressCookie2=2; YTCypressCookie-x=3")
 	f("a=YTCypressCookie=x", "a=YTCypressCookie=x")
-	f("_YTCypressCookie=1; -YTCypressCookie=2; .YTCypressCookie=3; __Host-YTCypressCookie=4", "_YTCypressCookie=1; -YTCypressCookie=2; .YTCypressCookie=3; __Host-YTCypressCookie=4")
+	f("_YTCypressCookie=1; -YTCypressCookie=2; .YTCypressCookie=3; __Host-YTCypressCookie=4; a=5", "a=5")
 	f("a=b/YTCypressCookie=x; c=d\"YTCypressCookie", "a=b/YTCypressCookie=x; c=d\"YTCypressCookie")
 
+	// What the cluster's web interface adds: <cluster>_<name>, and its own tokens.
+	f("alpha_YTCypressCookie=x; a=1; beta-ytcypresscookie=y; my.cluster.YTCypressCookie=z", "a=1")
+	f(`a=1; "alpha_YTCypressCookie"="x;y"; b=2`, "a=1; b=2")
+	f("a=1 alpha_YTCypressCookie=x; b=2", "a=1; b=2")
+	f("$alpha_YTCypressCookie=x; alpha$YTCypressCookie=y; alpha_YTCypressCookie[0]=z; a=1", "a=1")
+	f("yt_oauth_access_token=x; a=1; YT_OAUTH_REFRESH_TOKEN=y; alpha_yc_session=z; b=2", "a=1; b=2")
+	f("alphaYTCypressCookie=1; access_token=2; my_session=3; yt_oauth_access_tokens=4", "alphaYTCypressCookie=1; access_token=2; my_session=3; yt_oauth_access_tokens=4")
+
+	// What the caller was identified by, under any name.
+	f = func(in, want string) {
+		t.Helper()
+		if got, _ := ru.stripCookie(in, "abc%/=="); got != want {
+			t.Errorf("%q: got %q, want %q", in, got, want)
+		}
+	}
+	f("a=1; access_token=abc%/==; b = 2 ;c", "a=1; b = 2 ;c")
+	f(`access_token="abc%/=="; a=1`, "a=1")
+	f("access_token = abc%/== ; a=1", "access_token =; a=1")
+	f("access_token=abc%25%2f%3D%3d; a=1", "a=1")
+	f("access_token=%61bc%25/==; a=1", "a=1")
+	f(`access_token="Bearer abc%/=="; a=1`, `access_token="Bearer; a=1`)
+	f("x y=abc%/== YTCypressCookie=1; a=1", "x; a=1")
+	f("x YTCypressCookie=1 y=abc%/==; a=1", "x; a=1")
+	f("abc%/==", "")
+	f("access_token=abc%/=; b=abc%/===; c=abcd%/==; d=abc%25%2f%3D%3; e=%; f=%zz", "access_token=abc%/=; b=abc%/===; c=abcd%/==; d=abc%25%2f%3D%3; e=%; f=%zz")
 	// Nobody makes it look at the same bytes again and again.
-	for _, piece := range []string{" ", "$", " $", "; ", "x ", `YTCypressCookie="`, `\`} {
+	for _, piece := range []string{" ", "$", " $", "; ", "x ", "_", "_a", "%61", `YTCypressCookie="`, `\`} {
 		long := strings.Repeat(piece, 4<<20/len(piece))
-		if got, _ := ru.stripCookie(long); strings.Contains(got, cookieName) {
+		if got, _ := ru.stripCookie(long, "xx xx"); strings.Contains(got, cookieName) {
 			t.Errorf("%q many times: something is left", piece)
 		}
+	}
+}
+
+func TestHarmlessCookiesCostNothing(t *testing.T) {
+	ru := &rules{cookie: cookieName}
+	harmless := "a=1; access_token=" + strings.Repeat("y", 40) + "; b=100%25; my-session=\"x%20y%20zzzz\"; c"
+	if n := testing.AllocsPerRun(10, func() { _, _ = ru.stripCookie(harmless, "abc%/==") }); n != 0 {
+		t.Errorf("%v allocations for cookies that stay", n)
 	}
 }
 
@@ -382,7 +448,7 @@ func FuzzStripCookie(f *testing.F) {
 		}
 		equals := []string{"=", " = ", "\t=", " "}[spelling>>1&3]
 		in := before + "; " + name + equals + "s3cret" + value + ";" + after
-		got, ok := ru.stripCookie(in)
+		got, ok := ru.stripCookie(in, "")
 		if ok && strings.Contains(got, "s3cret") {
 			t.Fatalf("%q leaves %q", in, got)
 		}
@@ -406,7 +472,7 @@ func FuzzStripCookieAnything(f *testing.F) {
 	f.Add(",YTCypressCookie=1,;YTCypressCookie 2")
 	ru := &rules{cookie: cookieName}
 	f.Fuzz(func(t *testing.T, in string) {
-		got, ok := ru.stripCookie(in)
+		got, ok := ru.stripCookie(in, "")
 		if !ok {
 			return
 		}
@@ -416,7 +482,7 @@ func FuzzStripCookieAnything(f *testing.F) {
 				t.Fatalf("%q leaves %q", in, got)
 			}
 		}
-		if again, _ := ru.stripCookie(got); again != got {
+		if again, _ := ru.stripCookie(got, ""); again != got {
 			t.Fatalf("%q: %q, then %q", in, got, again)
 		}
 	})

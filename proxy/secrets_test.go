@@ -18,6 +18,7 @@ import (
 	"go.ytsaurus.tech/yt/go/yt"
 	"go.ytsaurus.tech/yt/go/yt/ythttp"
 	"go.ytsaurus.tech/yt/go/yterrors"
+	"golang.org/x/net/http2"
 
 	"taskproxy/auth"
 	"taskproxy/discovery"
@@ -74,7 +75,7 @@ func newOverheard(t *testing.T) *overheard {
 	o.world = &world{tb: t, table: NewTable(), labels: discovery.NewLabels(nil), registry: registry, log: o.said,
 		client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 	o.proxy, err = New(Config{Bases: bases, Table: o.table, Authorizer: authorizer, AuthCookieName: cookieName, Registerer: registry, Logger: logger, AccessLog: logger,
-		LoginURL: "https://cluster.test/login?back={url}", IdleTimeout: 50 * time.Millisecond})
+		LoginURL: "https://cluster.test/login?back={url}", IdleTimeout: 50 * time.Millisecond, ForwardCredentialsTo: []string{"confidant"}})
 	must(err)
 	for _, handler := range []http.Handler{NewAdmin(AdminConfig{Gatherer: registry, Logger: logger}), o.proxy} {
 		server, listener, served := NewServer(handler, logger), listen(t), make(chan struct{})
@@ -155,6 +156,30 @@ func TestSecretsStaySecret(t *testing.T) { // alone: it listens to the process's
 			o.tell(good, credential, manner)
 		}
 	}
+	// Jobs that put what they were sent into an answer that nobody can read: what is theirs to know, and a trusted one's more.
+	foreign := []string{"Authorization: Basic " + basic + "\nX-Yt-Taskproxy-Authorization: OAuth " + o.alice.Token, "Cookie: session=" + session + "; YTCypressCookie=" + o.alice.Cookie}
+	for _, format := range malformedAnswers {
+		for _, user := range []string{"alice", "confidant"} {
+			s := o.publish(discovery.Service{OperationID: o.operation, Name: fmt.Sprint("s", len(o.services)), User: user, Permissions: []ytclient.Permission{ytclient.Read}},
+				rawJob(t, func(conn net.Conn, r *http.Request, _ *bufio.Reader) {
+					sent := strings.Join(append(r.Header["Authorization"], r.Header["Cookie"]...), ";")
+					if user == "confidant" && !strings.Contains(sent, o.alice.Token) && !strings.Contains(sent, o.alice.Cookie) && !strings.Contains(sent, basic) {
+						t.Errorf("a trusted job got %q", sent)
+					}
+					_, _ = fmt.Fprintf(conn, format, strings.TrimPrefix(sent, "Basic "))
+				}))
+			for _, credential := range append(foreign, mine[0], mine[3]) {
+				o.tell(host(s), credential)
+				o.tell(host(s), credential, "Connection: Upgrade\nUpgrade: websocket\nSec-WebSocket-Version: 13\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
+			}
+		}
+	}
+	over2 := o.publish(discovery.Service{OperationID: o.operation, Name: "h2", Protocol: discovery.GRPC, Permissions: []ytclient.Permission{ytclient.Read}},
+		framesJob(t, func(f *http2.Framer, stream uint32) {
+			_ = f.WriteGoAway(0, http2.ErrCodeEnhanceYourCalm, []byte(o.alice.Token+basic))
+			_ = f.WriteRSTStream(stream, http2.ErrCodeInternal)
+		}))
+	o.tell(host(over2), mine[0], "Content-Type: application/grpc")
 	page := "<html>bad gateway</html>"
 	for i, fault := range []ytlocal.Fault{
 		{Hang: true}, {Cut: ytlocal.CutBefore}, {Cut: ytlocal.CutBody}, {Status: 502, Body: &page}, {Status: 200, Body: &page},
@@ -195,9 +220,28 @@ func TestSecretsStaySecret(t *testing.T) { // alone: it listens to the process's
 	if !strings.Contains(o.told.text(), "X-Yt-Taskproxy-User:[alice]") || !strings.Contains(o.told.text(), "yt_task_proxy_requests_total") {
 		t.Error("no job was called, or no metrics were shown")
 	}
+	for _, kind := range []string{"malformed HTTP response", "malformed HTTP status code", "malformed MIME header", "Content-Length", "transfer encoding", "read the answer to a handshake", "status 099"} {
+		if !strings.Contains(o.said.text(), kind) {
+			t.Errorf("nothing in the run ended in %q", kind)
+		}
+	}
+	search(t, "a log", o.said.text(), basic, session)
 	secrets := []string{"s3cret", o.alice.Token, o.alice.Cookie, o.cluster.RootToken()}
 	search(t, "a log", o.said.text(), append(secrets, "in-the-query")...) // where some put a token
 	search(t, "an answer", o.told.text(), secrets...)
+}
+
+// What callers send to a service and not to the cluster.
+const (
+	basic   = "YWxpY2U6b3Blbg=="
+	session = "open-sesame"
+)
+
+// malformedAnswers are answers that repeat what a job was sent.
+var malformedAnswers = []string{
+	"%s\r\n\r\n", "HTTP/1.1 %s\r\n\r\n", "HTTP/%s 200 OK\r\n\r\n", "HTTP/1.1 099 %s\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 200 OK\r\n%s\r\n\r\n",
+	"HTTP/1.1 200 OK\r\nbad %s: x\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: %s\r\n\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: %s\r\n\r\n",
+	"HTTP/1.1 101 %s\r\n\r\n", "HTTP/1.1 103 Early\r\nbad %s\r\n\r\n",
 }
 
 // badCredentials are refused, and not repeated.

@@ -65,7 +65,7 @@ func (x *exchange) shakeHands(ctx context.Context, req *http.Request, conn net.C
 	}
 	res, err := readAnswer(ctx, reader, req)
 	if err != nil {
-		return nil, &Error{cause: causeBroken, Err: fmt.Errorf("read the answer to a handshake: %w", err)}
+		return nil, &Error{cause: causeBroken, Err: fmt.Errorf("read the answer to a handshake: %w", broken(err))}
 	}
 	limited.N = 1<<63 - 1
 	x.watch.touch()

@@ -17,6 +17,9 @@ import (
 const (
 	// recheckPause is when a stream asks again after an answer that decided nothing.
 	recheckPause = 5 * time.Second
+	// undecidedLimit is for how long after its yes has expired a stream goes on, if the cluster is there and does not decide,
+	// or is not asked because others are. That can be of the caller's own doing, so that it must not last.
+	undecidedLimit = time.Minute
 	// leastRecheck is the least time between two questions of one stream.
 	leastRecheck = 100 * time.Millisecond
 )
@@ -32,6 +35,7 @@ type watch struct {
 
 	// The timer's goroutine's own, once it runs.
 	recheckAt time.Time // zero: never, the request passed without a login
+	yesUntil  time.Time // when that yes, or the one that was held, expired or will
 	yesAt     time.Time // the cluster's last yes; zero: the request passed by one that was held
 	goneAt    time.Time // when the service was first missed; zero: it is there
 
@@ -140,26 +144,24 @@ func (p *Proxy) due(ctx context.Context, x *exchange) error {
 func (p *Proxy) grace() time.Duration { return p.cfg.DrainTimeout - p.cfg.DrainTimeout/3 }
 
 // recheck asks again what was asked when the request came. What the service requires is what it requires now. An error is
-// why the stream must end: the cluster's no, or no answer of the cluster for too long.
+// why the stream must end: the cluster's no, or no answer for too long. That is StaleLimit while the cluster is away, as for
+// requests, and undecidedLimit otherwise.
 func (p *Proxy) recheck(ctx context.Context, x *exchange, s *discovery.Service) error {
 	w := &x.watch
-	identity, err := p.whoIs(ctx, x)
-	if err == nil && identity.Login != x.login {
-		return &Error{cause: causeRevoked, Err: fmt.Errorf("the credentials are those of %s now", quoted(identity.Login))}
-	}
-	var decision auth.Decision
-	if err == nil {
-		decision, err = p.mayHave(ctx, x, s)
-	}
+	decision, err := p.cfg.Authorizer.Recheck(ctx, x.login, x.credentials, s.OperationID, s.Permissions)
 	now := time.Now()
 	switch {
 	case err == nil:
-		w.yes(now, earliest(identity.Expires, decision.Expires), identity.Held || decision.Held)
+		w.yes(now, decision.Expires, decision.Held)
 	case ctx.Err() != nil: // the stream is over
 	case errors.Is(err, auth.ErrNoSuchOperation):
 		return &Error{cause: causeEnded, Err: err}
 	case errors.Is(err, auth.ErrUnauthenticated), errors.Is(err, auth.ErrDenied):
 		return &Error{cause: causeRevoked, Err: err}
+	case errors.Is(err, auth.ErrAuthOff): // whoever asked is nobody in particular
+		return &Error{cause: causeAuthOff, Err: err}
+	case !auth.IsAway(err) && now.Sub(w.yesUntil) >= undecidedLimit:
+		return &Error{cause: causeNoCluster, Err: fmt.Errorf("no answer for %s: %w", undecidedLimit, err)}
 	case now.Sub(w.yesAt) >= p.cfg.StaleLimit:
 		return &Error{cause: causeNoCluster, Err: fmt.Errorf("no yes for %s: %w", p.cfg.StaleLimit, err)}
 	default:
@@ -180,6 +182,7 @@ func (w *watch) yes(now, expires time.Time, held bool) {
 	if soonest := now.Add(leastRecheck); expires.Before(soonest) {
 		w.recheckAt = soonest
 	}
+	w.yesUntil = w.recheckAt
 	if !held {
 		w.yesAt = now
 	}

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"sync"
@@ -47,6 +48,14 @@ func (m *moments) Authenticate(context.Context, netip.Addr, ytclient.Credentials
 func (m *moments) Authorize(_ context.Context, _, _ string, perms []ytclient.Permission) (auth.Decision, error) {
 	m.perms.Store(&perms)
 	return auth.Decision{Held: m.held.Load(), Expires: time.Now().Add(m.ttl)}, *m.may.Load()
+}
+
+func (m *moments) Recheck(ctx context.Context, login string, cr ytclient.Credentials, operation string, perms []ytclient.Permission) (auth.Decision, error) {
+	return closures{
+		func(ctx context.Context, cr ytclient.Credentials) (auth.Identity, error) {
+			return m.Authenticate(ctx, netip.Addr{}, cr)
+		}, m.Authorize,
+	}.Recheck(ctx, login, cr, operation, perms)
 }
 
 // watched is one stream on which nothing moves.
@@ -136,6 +145,7 @@ func TestStreamIsRecheckedWhenTheYesExpires(t *testing.T) {
 		{"no more credentials", func(m *moments) { m.who.Store(ptr(auth.ErrUnauthenticated)) }, "access_revoked"},
 		{"somebody else's credentials", func(m *moments) { m.login.Store(new("mallory")) }, "access_revoked"},
 		{"nobody's credentials", func(m *moments) { m.login.Store(new("")) }, "access_revoked"},
+		{"no authentication", func(m *moments) { m.who.Store(ptr(auth.ErrAuthOff)) }, "cluster_auth_off"},
 		{"no operation", func(m *moments) { m.may.Store(ptr(auth.ErrNoSuchOperation)) }, "operation_ended"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -170,16 +180,25 @@ func TestRecheckAsksForWhatIsRequiredNow(t *testing.T) {
 
 func TestStreamSurvivesClusterErrors(t *testing.T) {
 	t.Parallel()
+	away := fmt.Errorf("%w: %w", auth.ErrUnavailable, ytclient.ErrUnavailable)
+	const undecided = time.Minute + undecidedLimit
 	for _, c := range []struct {
 		name  string
 		err   error
 		limit time.Duration
 		last  time.Duration // by when the stream is over
 	}{
-		{"unavailable", auth.ErrUnavailable, 0, auth.DefaultStaleLimit},
-		{"anything else that decides nothing", errors.New("odd"), 0, auth.DefaultStaleLimit},
-		{"a limit of its own", auth.ErrUnavailable, 2 * time.Minute, 2 * time.Minute},
-		{"not at all", auth.ErrUnavailable, -1, time.Minute},
+		{"away", away, 0, auth.DefaultStaleLimit},
+		{"a limit of its own", away, 2 * time.Minute, 2 * time.Minute},
+		{"not at all", away, -1, time.Minute},
+		// A cluster that is there and decides nothing, or was not asked, gets a little time.
+		{"too many", auth.ErrTooMany, 0, undecided},
+		{"not asked", auth.ErrUnavailable, 0, undecided},
+		{"overloaded", fmt.Errorf("%w: %w", auth.ErrUnavailable, ytclient.ErrOverloaded), 0, undecided},
+		{"odd", fmt.Errorf("%w: %w", auth.ErrUnavailable, ytclient.ErrOddAnswer), 0, undecided},
+		{"anything else", errors.New("odd"), 0, undecided},
+		{"too many, and a limit of its own", auth.ErrTooMany, 80 * time.Second, 80 * time.Second},
+		{"too many, not at all", auth.ErrTooMany, -1, time.Minute},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, func(cfg *Config, _ *moments) { cfg.StaleLimit = c.limit }, func(w *watched) {
@@ -191,7 +210,7 @@ func TestStreamSurvivesClusterErrors(t *testing.T) {
 	}
 	t.Run("and goes on after them", func(t *testing.T) {
 		inBubble(t, nil, func(w *watched) {
-			w.m.who.Store(ptr(auth.ErrUnavailable))
+			w.m.who.Store(&away)
 			time.Sleep(9 * time.Minute)
 			w.m.who.Store(new(error))
 			time.Sleep(time.Hour)
@@ -202,9 +221,22 @@ func TestStreamSurvivesClusterErrors(t *testing.T) {
 			w.ends("access_revoked", 69*time.Minute, 70*time.Minute+2*recheckPause)
 		})
 	})
+	t.Run("also if they come and go", func(t *testing.T) {
+		inBubble(t, nil, func(w *watched) {
+			for range 100 {
+				w.m.may.Store(ptr(auth.ErrTooMany))
+				time.Sleep(time.Minute + undecidedLimit/2)
+				w.m.may.Store(new(error))
+				time.Sleep(2 * recheckPause)
+			}
+			if got := w.reason(); got != "" {
+				t.Errorf("ended because of %s", got)
+			}
+		})
+	})
 	t.Run("a no ends it at once", func(t *testing.T) {
 		inBubble(t, nil, func(w *watched) {
-			w.m.may.Store(ptr(auth.ErrUnavailable))
+			w.m.may.Store(&away)
 			time.Sleep(5 * time.Minute)
 			w.m.may.Store(ptr(auth.ErrDenied))
 			w.ends("access_revoked", 5*time.Minute, 5*time.Minute+2*recheckPause)
@@ -228,6 +260,66 @@ func TestHeldYesMakesNoneYounger(t *testing.T) {
 		w.m.who.Store(ptr(auth.ErrUnavailable))
 		w.ends("cluster_unavailable", time.Minute, time.Minute)
 	})
+}
+
+// office is a cluster that knows aliceToken, until it is taken back, and refuses all others after a moment.
+type office struct{ revoked atomic.Bool }
+
+func (o *office) WhoAmI(_ context.Context, cr ytclient.Credentials) (string, error) {
+	time.Sleep(5 * time.Millisecond)
+	if cr.Secret != aliceToken || o.revoked.Load() {
+		return "", ytclient.ErrUnauthenticated
+	}
+	return "alice", nil
+}
+
+func (o *office) CheckOperationPermission(context.Context, string, string, ytclient.Permission) (bool, error) {
+	time.Sleep(5 * time.Millisecond)
+	return true, nil
+}
+
+// TestStreamDoesNotOutliveItsTokenByItsCallersDoing has a real Authorizer behind a stream whose token is taken back. Its owner
+// knows, and sees to it that the cluster has no time for his address: he sends bad tokens without end, and the one that was
+// good, so that the yes is forgotten before the stream is looked at.
+func TestStreamDoesNotOutliveItsTokenByItsCallersDoing(t *testing.T) {
+	t.Parallel()
+	for range 10 { // when answers are renewed is random
+		var o office
+		var a *auth.Authorizer
+		inBubble(t, func(cfg *Config, _ *moments) {
+			var err error
+			if a, err = auth.New(auth.Config{Cluster: &o}); err != nil {
+				t.Fatal(err)
+			}
+			cfg.Authorizer = a
+		}, func(w *watched) {
+			defer a.Close()
+			o.revoked.Store(true)
+			ctx, stop := context.WithCancel(w.Context())
+			var flood sync.WaitGroup
+			defer flood.Wait()
+			defer stop()
+			present := func(secret string) error {
+				_, err := a.Authenticate(ctx, netip.Addr{}, ytclient.Credentials{Kind: ytclient.OAuth, Secret: secret})
+				return err
+			}
+			for g := range 10 {
+				flood.Go(func() {
+					for i := 0; ctx.Err() == nil; i++ {
+						_ = present(fmt.Sprint("bad ", g, i))
+						time.Sleep(20 * time.Millisecond)
+					}
+				})
+			}
+			flood.Go(func() {
+				time.Sleep(54 * time.Second)
+				for ctx.Err() == nil && present(aliceToken) == nil {
+					time.Sleep(10 * time.Millisecond)
+				}
+			})
+			w.ends("access_revoked", 50*time.Second, time.Minute+time.Second)
+		})
+	}
 }
 
 func TestStreamEndsAfterItsService(t *testing.T) {

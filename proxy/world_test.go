@@ -47,6 +47,19 @@ func (c closures) Authorize(ctx context.Context, login, operation string, perms 
 	return c.authorize(ctx, login, operation, perms)
 }
 
+func (c closures) Recheck(ctx context.Context, login string, cr ytclient.Credentials, operation string, perms []ytclient.Permission) (auth.Decision, error) {
+	identity, err := c.authenticate(ctx, cr)
+	switch {
+	case err != nil:
+		return auth.Decision{}, err
+	case identity.Login != login:
+		return auth.Decision{}, auth.ErrUnauthenticated
+	}
+	decision, err := c.authorize(ctx, login, operation, perms)
+	decision.Expires, decision.Held = earliest(identity.Expires, decision.Expires), identity.Held || decision.Held
+	return decision, err
+}
+
 // people knows alice, who may have everything, and bob, who may have nothing.
 func people() closures {
 	return closures{

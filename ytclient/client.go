@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.ytsaurus.tech/yt/go/yt"
@@ -42,8 +43,9 @@ type Client struct {
 	timeout time.Duration
 	metrics *Metrics
 
-	heavy     heavy
-	maxAnswer int // the constant, but in tests
+	singles atomic.Pointer[singles] // of the last listing of operations
+	long    heavy                   // operations, and their lists of jobs as operation/task
+	bounds  bounds
 }
 
 const (
@@ -55,6 +57,19 @@ const (
 	// the same time. A page of 1,000 operations fits, of 32 KiB each.
 	maxAnswer = 32 << 20
 )
+
+// bounds are the constants of these names, but in tests.
+type bounds struct {
+	answer, operation, jobs int // maxAnswer, maxOperation, maxJobsAnswer
+	item, large, userLarge  int // maxItem, largeItem, maxLarge
+	jobsPages               int // maxJobsPages
+}
+
+var defaultBounds = bounds{
+	answer: maxAnswer, operation: maxOperation, jobs: maxJobsAnswer,
+	item: maxItem, large: largeItem, userLarge: maxLarge,
+	jobsPages: maxJobsPages,
+}
 
 // New returns a client. It makes no call. Close it to release its connections.
 func New(cfg Config) (*Client, error) {
@@ -69,7 +84,8 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{base: base, token: cfg.Token, timeout: cfg.CallTimeout, metrics: cfg.Metrics, maxAnswer: maxAnswer}
+	c := &Client{base: base, token: cfg.Token, timeout: cfg.CallTimeout, metrics: cfg.Metrics, bounds: defaultBounds}
+	c.singles.Store(&singles{})
 	if c.timeout <= 0 {
 		c.timeout = defaultCallTimeout
 	}

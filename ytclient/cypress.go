@@ -107,7 +107,7 @@ func (c *Client) NodeJobs(ctx context.Context, address string) (jobs []NodeJob, 
 	params := map[string]any{"path": activeJobsPath(address)}
 	err = c.do(ctx, "get_node_jobs", func(ctx context.Context) error {
 		// By a GET of our own as the listings: one odd entry must not cost the others.
-		answer, err := c.get(ctx, "get", params)
+		answer, err := c.get(ctx, "get", params, c.bounds.answer)
 		if err != nil {
 			return err
 		}

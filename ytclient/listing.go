@@ -28,18 +28,17 @@ var operationAttributes = []string{
 }
 
 // ListOperations lists all running operations, page by page. An item that cannot be read, or is too long, is in Listing.Odd
-// and harms no other. When any page fails the whole listing does: nothing can be concluded from a part of it.
+// and harms no other. When any page fails the whole listing does: nothing can be concluded from a part of it. While some
+// items are too long for pages, those between them are asked for one by one; what was known of them before may then be told
+// again for a few listings (see maxAgain), but for State and BriefProgress, which are always new.
 //
 // Errors: ErrOverloaded, ErrUnavailable, ErrDenied, ErrUnauthenticated.
 func (c *Client) ListOperations(ctx context.Context) (Listing, error) {
-	g := newGathered(ctx)
-	var cursor time.Time
-	if c.heavy.any() {
-		if err := c.listByName(ctx, g, cursor, pageSize); err != nil {
-			return Listing{}, err
-		}
-		return g.listing, nil
+	g := newGathered(ctx, c.bounds, c.singles.Load())
+	if g.anyLong() {
+		return c.listByName(ctx, g, pageSize)
 	}
+	var cursor time.Time
 	for page := 0; page < maxPages; page++ {
 		p, err := c.operationsPage(ctx, cursor, pageSize, operationAttributes)
 		if err != nil {
@@ -48,11 +47,9 @@ func (c *Client) ListOperations(ctx context.Context) (Listing, error) {
 		g.take(p)
 		switch {
 		case p.cut:
-			if err := c.listByName(ctx, g, cursor, p.nextLimit(pageSize)); err != nil {
-				return Listing{}, err
-			}
-			return g.listing, nil
+			return c.listByName(ctx, g, g.nextLimit(p, pageSize))
 		case !p.incomplete:
+			c.singles.Store(&singles{})
 			return g.listing, nil
 		}
 		if cursor, err = p.after(cursor); err != nil {
@@ -89,11 +86,11 @@ func (c *Client) operationsPage(ctx context.Context, cursor time.Time, limit int
 	}
 	var items []yson.RawValue
 	err = c.do(ctx, "list_operations", func(ctx context.Context) error {
-		body, cut, err := c.getBody(ctx, "list_operations", params)
+		body, cut, err := c.getBody(ctx, "list_operations", params, c.bounds.answer)
 		if err != nil {
 			return err
 		}
-		if page.light = len(body) < c.maxAnswer/4; cut {
+		if page.light = len(body) < c.bounds.answer/4; cut {
 			page.cut, items = true, splitStart(body, "operations")
 			return nil
 		}
@@ -169,6 +166,7 @@ func (i listedItem) decode() (Operation, error) {
 	o, errs := i.Operation, [3]error{i.err}
 	o.Alias, errs[1] = decodeAlias(i.fields)
 	o.Annotations, errs[2] = decodeAnnotations(i.fields)
+	o.AnnotationsSum = SumAnnotations(o.Annotations)
 	o.BriefProgress = string(i.fields["brief_progress"])
 	return o, errors.Join(errs[:]...)
 }
@@ -200,103 +198,20 @@ func decodeAnnotations(operation map[string]yson.RawValue) (map[string]any, erro
 	}
 }
 
-// ListJobs lists the running jobs of an operation.
-//
-// Errors: ErrNoSuchOperation, ErrDenied, ErrOverloaded, ErrUnavailable.
-func (c *Client) ListJobs(ctx context.Context, operationID string) (JobListing, error) {
-	if _, err := parseID(operationID); err != nil {
-		return JobListing{}, fmt.Errorf("list_jobs: %w: %w", ErrNoSuchOperation, err)
-	}
-	var (
-		listing JobListing
-		seen    = make(map[string]bool)
-	)
-	for page := 0; page < maxPages; page++ {
-		items, partial, err := c.jobsPage(ctx, operationID, page*pageSize)
-		if err != nil {
-			return JobListing{}, err
-		}
-		if listing.Partial == nil {
-			listing.Partial = partial
-		}
-		for _, raw := range items {
-			j, err := decodeJob(raw)
-			if err != nil {
-				// Whoever this is, we cannot tell that it is not the job we would miss.
-				listing.Partial = fmt.Errorf("a job of operation %s: %w", operationID, err)
-				continue
-			}
-			if !seen[j.ID] {
-				seen[j.ID] = true
-				listing.Jobs = append(listing.Jobs, j)
-			}
-		}
-		if len(items) < pageSize {
-			return listing, nil
-		}
-	}
-	return JobListing{}, fmt.Errorf("list_jobs: %w: operation %s has more than %d running jobs", ErrUnavailable, operationID, maxPages*pageSize)
-}
-
-func (c *Client) jobsPage(ctx context.Context, operationID string, offset int) (items []yson.RawValue, partial error, err error) {
-	params := map[string]any{
-		"operation_id": operationID, "job_state": "running", "limit": pageSize, "offset": offset,
-		// Without an order of its own, a page is a sample.
-		"sort_field": "id", "sort_order": "ascending",
-		"attributes": []string{"id", "state", "address", "task_name", "is_stale"},
-	}
-	err = c.do(ctx, "list_jobs", func(ctx context.Context) error {
-		answer, err := c.get(ctx, "list_jobs", params)
-		if err != nil {
-			return err
-		}
-		if items, err = field[[]yson.RawValue](answer, "jobs"); err != nil {
-			return fmt.Errorf("%w: %w", ErrUnavailable, err)
-		}
-		// The answer is a 200 even when the archive or the controller agent did not take part in it.
-		failures, err := optional[[]yson.RawValue](answer, "errors")
-		switch {
-		case err != nil:
-			partial = err
-		case len(failures) > 0:
-			partial = fmt.Errorf("%d sources of list_jobs failed, the first with %.256q", len(failures), failures[0])
-		}
-		return nil
-	})
-	return items, partial, err
-}
-
-func decodeJob(raw yson.RawValue) (j Job, err error) {
-	var m map[string]yson.RawValue
-	if err := item(raw, &m); err != nil {
-		return j, fmt.Errorf("it is no map: %w", err)
-	}
-	id, err := field[string](m, "id")
-	if err != nil {
-		return j, err
-	}
-	if j.ID, err = reprint(id); err != nil {
-		return j, err
-	}
-	var errs [4]error
-	j.State, errs[0] = field[string](m, "state")
-	j.Address, errs[1] = optional[string](m, "address")
-	j.Task, errs[2] = optional[string](m, "task_name")
-	j.Stale, errs[3] = optional[bool](m, "is_stale")
-	return j, errors.Join(errs[:]...)
-}
-
-// get makes one GET of a command whose answer is a map, and returns the map undecoded.
-func (c *Client) get(ctx context.Context, command string, params map[string]any) (map[string]yson.RawValue, error) {
-	body, cut, err := c.getBody(ctx, command, params)
+// get makes one GET of a command whose answer is a map, and returns the map undecoded. errLongAnswer: it is longer than that
+// many bytes.
+func (c *Client) get(ctx context.Context, command string, params map[string]any, most int) (map[string]yson.RawValue, error) {
+	body, cut, err := c.getBody(ctx, command, params, most)
 	switch {
 	case err != nil:
 		return nil, err
 	case cut:
-		return nil, fmt.Errorf("%w: its answer is longer than %d bytes", ErrUnavailable, c.maxAnswer)
+		return nil, fmt.Errorf("%w of %d bytes", errLongAnswer, most)
 	}
 	return answerMap(body)
 }
+
+var errLongAnswer = fmt.Errorf("%w: its answer is longer than the limit", ErrUnavailable)
 
 func answerMap(body []byte) (answer map[string]yson.RawValue, err error) {
 	if err := item(body, &answer); err != nil {
@@ -305,16 +220,16 @@ func answerMap(body []byte) (answer map[string]yson.RawValue, err error) {
 	return answer, nil
 }
 
-// getBody makes one GET of a command and returns the body of its answer; cut: as much of it as we read of any.
-func (c *Client) getBody(ctx context.Context, command string, params map[string]any) (body []byte, cut bool, err error) {
-	body, cut, err = c.getBodyOnce(ctx, command, params)
+// getBody makes one GET of a command and returns the body of its answer; cut: its first bytes, of which it has more than most.
+func (c *Client) getBody(ctx context.Context, command string, params map[string]any, most int) (body []byte, cut bool, err error) {
+	body, cut, err = c.getBodyOnce(ctx, command, params, most)
 	if err != nil && brokenConnection(err) && ctx.Err() == nil {
-		body, cut, err = c.getBodyOnce(ctx, command, params) // as in CheckOperationPermission
+		body, cut, err = c.getBodyOnce(ctx, command, params, most) // as in CheckOperationPermission
 	}
 	return body, cut, err
 }
 
-func (c *Client) getBodyOnce(ctx context.Context, command string, params map[string]any) (body []byte, cut bool, err error) {
+func (c *Client) getBodyOnce(ctx context.Context, command string, params map[string]any, most int) (body []byte, cut bool, err error) {
 	header, err := yson.MarshalFormat(params, yson.FormatText)
 	if err != nil {
 		return nil, false, err
@@ -342,11 +257,11 @@ func (c *Client) getBodyOnce(ctx context.Context, command string, params map[str
 	}
 	var b bytes.Buffer
 	// A buffer that grows as it goes is in memory twice each time.
-	b.Grow(int(min(max(0, resp.ContentLength), int64(c.maxAnswer))) + 2*bytes.MinRead)
-	if _, err := b.ReadFrom(io.LimitReader(resp.Body, int64(c.maxAnswer)+1)); err != nil {
+	b.Grow(int(min(max(0, resp.ContentLength), int64(most))) + 2*bytes.MinRead)
+	if _, err := b.ReadFrom(io.LimitReader(resp.Body, int64(most)+1)); err != nil {
 		return nil, false, err
 	}
-	return b.Bytes()[:min(b.Len(), c.maxAnswer)], b.Len() > c.maxAnswer, nil
+	return b.Bytes()[:min(b.Len(), most)], b.Len() > most, nil
 }
 
 // answerError is the error that an answer carries: in a header at any status, or in the body of one that is not 2xx.

@@ -2,6 +2,7 @@ package ytclient
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,19 +12,33 @@ import (
 	"go.ytsaurus.tech/yt/go/yt"
 )
 
-// GetOperation tells the state, the tasks and the annotations of one operation, running or not.
+// maxOperation bounds the answer about one operation, most of which is its spec.
+const maxOperation = 8 << 20
+
+// errLongOperation is known, not asked again, for heavyFor.
+var errLongOperation = fmt.Errorf("%w: what the cluster tells about the operation is too long", ErrUnavailable)
+
+// GetOperation tells the state, the tasks and the annotations of one operation, running or not. A spec and annotations of more
+// than 8 MiB are an ErrUnavailable.
 //
 // Errors: ErrNoSuchOperation, ErrDenied, ErrOverloaded, ErrUnavailable.
 func (c *Client) GetOperation(ctx context.Context, operationID string) (info OperationInfo, err error) {
 	if _, err := parseID(operationID); err != nil {
 		return info, fmt.Errorf("get_operation: %w: %w", ErrNoSuchOperation, err)
 	}
+	if c.long.has(operationID) {
+		return info, fmt.Errorf("get_operation: %w", errLongOperation)
+	}
 	params := map[string]any{"operation_id": operationID, "attributes": []string{
 		"id", "state", "spec", "authenticated_user", "start_time", "brief_spec", "runtime_parameters",
 	}}
 	err = c.do(ctx, "get_operation", func(ctx context.Context) error {
 		// Decoded by hand for the same reason as the listings: the spec is its author's.
-		answer, err := c.get(ctx, "get_operation", params)
+		answer, err := c.get(ctx, "get_operation", params, min(c.bounds.operation, c.bounds.answer))
+		if errors.Is(err, errLongAnswer) {
+			c.long.note(operationID)
+			return fmt.Errorf("%w: %w", errLongOperation, err)
+		}
 		if err != nil {
 			return err
 		}

@@ -47,17 +47,32 @@ func (t *ServicesTable) ReadServices(ctx context.Context) (rows []ServiceRow, er
 	err = t.c.do(ctx, "read_services", func(ctx context.Context) error {
 		tx, err := t.c.yc.BeginTx(ctx, nil)
 		if err != nil {
-			return err
+			if ctx.Err() != nil {
+				return err
+			}
+			// Masters that are read-only begin no transaction, but can be read.
+			rows, err = t.readUnlocked(ctx)
+			return classified(ctx, err)
 		}
 		defer tx.Abort() //nolint:errcheck // it only read; an abandoned transaction expires
 		lock, err := tx.LockNode(ctx, t.path, yt.LockSnapshot, nil)
 		if err != nil {
 			return classified(ctx, err)
 		}
-		rows, err = read(ctx, tx, lock)
+		rows, err = read(ctx, tx, lock.NodeID)
 		return classified(ctx, err)
 	})
 	return rows, err
+}
+
+// readUnlocked reads the table as it is from one moment to the next. If it is written in between, the numbers of rows differ, or
+// the rows are the old ones or the new ones.
+func (t *ServicesTable) readUnlocked(ctx context.Context) ([]ServiceRow, error) {
+	var id yt.NodeID
+	if err := t.c.yc.GetNode(ctx, t.path.Attr("id"), &id, nil); err != nil {
+		return nil, err
+	}
+	return read(ctx, t.c.yc, id)
 }
 
 // Revision is a number that is another one after each write to the table, also of the same rows.
@@ -131,7 +146,7 @@ func (t *ServicesTable) sync(ctx context.Context, tx yt.Tx, want func([]ServiceR
 		if err != nil {
 			return false, err
 		}
-		if current, err = read(ctx, tx, lock); err != nil {
+		if current, err = read(ctx, tx, lock.NodeID); err != nil {
 			return false, err
 		}
 	}
@@ -149,10 +164,16 @@ func (t *ServicesTable) sync(ctx context.Context, tx yt.Tx, want func([]ServiceR
 	return true, writeRows(ctx, tx, t.path, rows)
 }
 
-// read reads the table that lock is on. The SDK loses errors that the cluster reports after it has begun to send rows, so
+// reader is a transaction, or a client without one.
+type reader interface {
+	yt.CypressClient
+	yt.TableClient
+}
+
+// read reads the table that is this node. The SDK loses errors that the cluster reports after it has begun to send rows, so
 // the number of rows is asked for as well.
-func read(ctx context.Context, tx yt.Tx, lock yt.LockResult) ([]ServiceRow, error) {
-	table := ypath.Path("#" + lock.NodeID.String())
+func read(ctx context.Context, tx reader, id yt.NodeID) ([]ServiceRow, error) {
+	table := ypath.Path("#" + id.String())
 	var count int
 	if err := tx.GetNode(ctx, table.Attr("row_count"), &count, nil); err != nil {
 		if yterrors.ContainsErrorCode(err, yterrors.CodeResolveError) {

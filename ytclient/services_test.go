@@ -8,6 +8,7 @@ import (
 	"go.ytsaurus.tech/yt/go/schema"
 	"go.ytsaurus.tech/yt/go/ypath"
 	"go.ytsaurus.tech/yt/go/yt"
+	"go.ytsaurus.tech/yt/go/yterrors"
 
 	"taskproxy/ytclient"
 	"taskproxy/ytclient/ytlocal"
@@ -161,3 +162,36 @@ func TestSyncNeverWritesWhatItCouldNotRead(t *testing.T) {
 
 // maxRows is how many rows a services table has at most.
 const maxRows = 200_000
+
+// TestReadServicesOfReadOnlyMasters: while no transaction can begin, the table is read without one, with the same care.
+func TestReadServicesOfReadOnlyMasters(t *testing.T) {
+	t.Parallel()
+	cluster, admin := localCluster(t)
+	table := client(t, cluster, cluster.RootToken()).ServicesTable("//tmp/services")
+	sync(t, acquire(t, table), mine)
+	readOnly := &yterrors.Error{Code: 602, Message: "Cannot perform mutation: the masters are read-only"}
+	defer cluster.Faults().Add(ytlocal.Fault{Command: "start_transaction", Error: readOnly})()
+	has(t, table, mine)
+	if _, err := client(t, cluster, cluster.RootToken()).ServicesTable("//tmp/none").ReadServices(t.Context()); !errors.Is(err, ytclient.ErrNotFound) {
+		t.Errorf("no table: %v", err)
+	}
+	if _, err := admin.CreateNode(t.Context(), ypath.Path("//tmp/map"), yt.NodeMap, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client(t, cluster, cluster.RootToken()).ServicesTable("//tmp/map").ReadServices(t.Context()); !errors.Is(err, ytclient.ErrRejected) {
+		t.Errorf("no table but something else: %v", err)
+	}
+
+	// It is written between the two calls: the row count is one, and two rows are sent.
+	remove := cluster.Faults().Add(ytlocal.Fault{Command: "get", Edit: func(v any) any {
+		if m, ok := v.(map[string]any); ok && m["value"] == int64(len(mine)) {
+			return map[string]any{"value": int64(len(mine) + 1)}
+		}
+		return v
+	}})
+	if rows, err := table.ReadServices(t.Context()); !errors.Is(err, ytclient.ErrUnavailable) {
+		t.Errorf("rows that do not add up: %v, %v", rows, err)
+	}
+	remove()
+	has(t, table, mine)
+}

@@ -51,6 +51,8 @@ type Operation struct {
 	// *yson.ValueWithAttrs around a nested value that carries attributes (Plain removes these). nil when the operation
 	// has none.
 	Annotations map[string]any
+	// AnnotationsSum is the SumAnnotations of Annotations, to tell whether they have changed.
+	AnnotationsSum Sum
 	// BriefProgress is the raw YSON of the item's brief_progress. It is compared, never read: any change of a job changes it.
 	BriefProgress string
 }

@@ -10,10 +10,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"os/signal"
 	"strings"
 	"syscall"
+
+	"taskproxy/cmd/internal/serve"
 )
 
 func main() {
@@ -38,7 +41,9 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		fmt.Fprintf(stderr, "demo: %v\n", err)
 		return 2
 	}
-	if err := newDemo(o, getenv, stdout, stderr).run(ctx); err != nil {
+	d := newDemo(o, getenv, stdout, stderr)
+	log.SetOutput(serve.StandardLog(d.logger))
+	if err := d.run(ctx); err != nil {
 		// Several failures are one line all the same.
 		fmt.Fprintf(stderr, "demo: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
 		return 1

@@ -50,7 +50,8 @@ type checker struct {
 	*report
 	client *ytclient.Client
 	cfg    serve.Config
-	login  string // the robot's
+	login  string   // the robot's
+	member []string // the groups that it is in, as far as the cluster says
 }
 
 // robot asks who we are. Without an answer nothing else can be asked.
@@ -87,11 +88,12 @@ func (c *checker) authentication(ctx context.Context) {
 	}
 }
 
-// groups looks for the one group that no ACL binds.
+// groups asks which ones the robot is in, and looks for the one that no ACL binds.
 func (c *checker) groups(ctx context.Context) (super bool) {
-	groups, err := c.client.Groups(ctx, c.login)
+	var err error
+	c.member, err = c.client.Groups(ctx, c.login)
 	switch {
-	case c.login == "root" || slices.Contains(groups, "superusers"):
+	case c.login == "root" || slices.Contains(c.member, "superusers"):
 		how := "yt remove-member " + shellWord(c.login) + " superusers"
 		if c.login == "root" {
 			how = "give it a robot of its own: yt create user --attr '{name=robot-task-proxy}'"
@@ -116,7 +118,7 @@ func (c *checker) right(ctx context.Context, p ytclient.Permission, path, why st
 	case has:
 		c.ok("%s", what)
 	default:
-		c.line(missing, what, grant(path, c.login, string(p)))
+		c.lacks(ctx, p, path, what)
 	}
 	return has
 }

@@ -18,7 +18,7 @@ func (c *checker) operations(ctx context.Context) {
 	}
 	listing, err := c.client.ListOperations(ctx)
 	if err != nil {
-		c.denied("list_operations", base, err)
+		c.denied(ctx, "list_operations", base, err)
 		return
 	}
 	c.ok("list_operations: %d running", len(listing.Operations))
@@ -29,23 +29,23 @@ func (c *checker) operations(ctx context.Context) {
 		if _, err := c.client.ListJobs(ctx, id); gone(err) {
 			c.ok("list_jobs")
 		} else {
-			c.denied("list_jobs of operation "+id, base, err)
+			c.denied(ctx, "list_jobs of operation "+id, base, err)
 		}
 	}
 	if _, err := c.client.CheckOperationPermission(ctx, user, id, ytclient.Read); gone(err) {
 		c.ok("check_operation_permission for others")
 	} else {
-		c.denied("check_operation_permission for others", base, err)
+		c.denied(ctx, "check_operation_permission for others", base, err)
 	}
 }
 
 // gone reports whether a call succeeded, or failed only because the operation is not there (any more).
 func gone(err error) bool { return err == nil || errors.Is(err, ytclient.ErrNoSuchOperation) }
 
-// denied is the line for a call that failed: with the command that grants read on path if a right is what it lacks.
-func (c *checker) denied(what, path string, err error) {
+// denied is the line for a call that failed: with what brings read on path if a right is what it lacks.
+func (c *checker) denied(ctx context.Context, what, path string, err error) {
 	if errors.Is(err, ytclient.ErrDenied) {
-		c.line(missing, "read on "+path+": "+what+" is denied", grant(path, c.login, "read"))
+		c.lacks(ctx, ytclient.Read, path, "read on "+path+": "+what+" is denied")
 		return
 	}
 	c.unanswered(what, err)
@@ -59,7 +59,7 @@ func (c *checker) execNodes(ctx context.Context) {
 		err = answers[0].Err
 	}
 	if err != nil {
-		c.denied("list the exec nodes", nodes, err)
+		c.denied(ctx, "list the exec nodes", nodes, err)
 		return
 	}
 	const most = 5 // nodes that do not answer: one that is off says nothing about rights
@@ -70,7 +70,7 @@ func (c *checker) execNodes(ctx context.Context) {
 		}
 	}
 	if err != nil {
-		c.denied("the orchid of an exec node, which tells the ports of its jobs", nodes, err)
+		c.denied(ctx, "the orchid of an exec node, which tells the ports of its jobs", nodes, err)
 		return
 	}
 	c.ok("read on %s: an exec node tells the ports of its jobs", nodes)
@@ -183,7 +183,6 @@ func (c *checker) trial(ctx context.Context, dir string) {
 // readers looks whether users can look up addresses in the table: by on's ACL, which is the table's or, before that exists,
 // its directory's.
 func (c *checker) readers(ctx context.Context, on, table string) {
-	const everyone, users = "everyone", "users"
 	what := "users can read the services table " + table
 	acl, err := c.client.EffectiveACL(ctx, on)
 	if err != nil {
@@ -206,47 +205,4 @@ func (c *checker) readers(ctx context.Context, on, table string) {
 		return
 	}
 	c.line(warning, "no ACL lets everyone or users read the services table "+table+", where they and Spark's clients look up addresses", grant(on, users, "read"))
-}
-
-// excess looks for rights that the proxy has no use for.
-func (c *checker) excess(ctx context.Context) {
-	var found []string // what is inherited is named once
-	asked := true
-	for _, one := range []struct {
-		path string
-		p    ytclient.Permission
-		harm string
-	}{
-		{"/", ytclient.Administer, "give itself everything"},
-		{"/", ytclient.Write, "change what has no ACL of its own"},
-		{"//sys", ytclient.Administer, "give itself every right on the system"},
-		{"//sys", ytclient.Write, "change the system"},
-		{"//sys/operations", ytclient.Administer, "give itself every right on all operations"},
-		{"//sys/operations", ytclient.Write, "change and abort everybody's operations"},
-		{"//sys/operations", ytclient.Manage, "change and abort everybody's operations"},
-		{"//sys/tokens", ytclient.Write, "take tokens away"},
-		{c.cfg.TablePath[:strings.LastIndexByte(c.cfg.TablePath, '/')], ytclient.Administer, "change who may read and write the services table"},
-	} {
-		has, err := c.client.CheckPermission(ctx, c.login, one.path, one.p)
-		switch {
-		case errors.Is(err, ytclient.ErrNotFound):
-		case err != nil:
-			asked = false
-			c.line(unknown, fmt.Sprintf("whether %s has %s on %s: %s", c.login, one.p, one.path, cut(err.Error())), "")
-		case has && !slices.ContainsFunc(found, func(f string) bool { return inherits(f, string(one.p)+" "+one.path) }):
-			found = append(found, string(one.p)+" "+one.path)
-			c.line(excess, fmt.Sprintf("%s on %s: %s could %s", one.p, one.path, c.login, one.harm),
-				fmt.Sprintf("yt get %s shows which entry gives it", shellWord(one.path+"/@effective_acl")))
-		}
-	}
-	if len(found) == 0 && asked {
-		c.ok("%s has none of the rights that would be dangerous in other hands", c.login)
-	}
-}
-
-// inherits reports whether a found excess, "write //sys", makes another one a matter of course, "write //sys/x".
-func inherits(found, other string) bool {
-	fp, fpath, _ := strings.Cut(found, " ")
-	op, opath, _ := strings.Cut(other, " ")
-	return fp == op && strings.HasPrefix(opath, strings.TrimSuffix(fpath, "/")+"/")
 }

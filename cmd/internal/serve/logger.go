@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bytes"
 	"io"
 	"log/slog"
 	"os"
@@ -19,15 +20,21 @@ func NewLogger(w io.Writer, cfg Config) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: cfg.LogLevel}))
 }
 
-// StandardLog is where package log is to write: libraries use it, net/http among them for what a job sends out of turn. A
-// line is a job's words as much as the library's, so it is an attribute, quoted and cut.
+// StandardLog is where package log is to write: libraries use it, net/http among them for what a job sends out of turn. What
+// such a line quotes is the job's words, and may be a credential that it was sent: a line ends where it begins to quote. The
+// rest is an attribute, quoted and cut.
 func StandardLog(logger *slog.Logger) io.Writer { return standardLog{logger} }
 
 type standardLog struct{ logger *slog.Logger }
 
 func (l standardLog) Write(line []byte) (int, error) {
 	const most = 256
-	l.logger.Debug("message of a library", "err", strconv.QuoteToASCII(string(line[:min(len(line), most)])))
+	text := line
+	if i := bytes.IndexAny(line, "\"`"); i >= 0 {
+		text = line[:i]
+	}
+	text = bytes.TrimSpace(text)
+	l.logger.Debug("message of a library", "err", strconv.QuoteToASCII(string(text[:min(len(text), most)])))
 	return len(line), nil
 }
 

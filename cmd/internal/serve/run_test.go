@@ -52,9 +52,9 @@ func TestAuthenticationThatGoesAway(t *testing.T) {
 	t.Parallel()
 	cluster := startCluster(t)
 	body := `{"login":"alice"}`
-	// The first two questions are asked before anything is served: who the robot is, and who nobody is.
+	// The first questions are asked before anything is served: who the robot is, and, four times, who nobody is.
 	var asked atomic.Int32
-	cluster.Faults().Add(ytlocal.Fault{Command: "whoami", Body: &body, Match: func(ytlocal.Call) bool { return asked.Add(1) > 2 }})
+	cluster.Faults().Add(ytlocal.Fault{Command: "whoami", Body: &body, Match: func(ytlocal.Call) bool { return asked.Add(1) > 5 }})
 	p := startProcess(t, cluster, cluster.RootToken())
 	until(t, "nobody is let in", func() bool {
 		return get(t, "http://"+p.Public+"/", header("Authorization", "OAuth anybody's"), header("x-yt-taskproxy-id", "00000000")).header.Get("X-Yt-Taskproxy-Error") == "cluster_auth_off"

@@ -61,7 +61,6 @@ func TestNewOperationThatSomebodyAsksFor(t *testing.T) {
 // nobody connects to it any more, also when the cluster has not noticed yet.
 func TestKilledJobGetsNoRequest(t *testing.T) {
 	t.Parallel()
-	// Longer than an endpoint is only set aside after its first failure.
 	const while = 2500 * time.Millisecond
 	tests := []struct {
 		name    string
@@ -77,7 +76,7 @@ func TestKilledJobGetsNoRequest(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			c := startTestCluster(t)
-			stuck := c.slowJobs(200 * time.Millisecond)
+			stuck := c.slowJobs(1200 * time.Millisecond) // longer than an endpoint is set aside at first
 			id := c.start(t, c.alice, "server", tt.jobs, everyPort)
 			jobs := c.jobs(t, id, tt.jobs)
 			r := c.startReplica(t, "--discovery-period=1m")
@@ -110,6 +109,32 @@ func TestKilledJobGetsNoRequest(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Jobs that are killed one after the other, sooner than one operation is looked at again and again, get no requests either.
+func TestJobsKilledInARow(t *testing.T) {
+	t.Parallel()
+	c := startTestCluster(t)
+	id := c.start(t, c.alice, "server", 5, everyPort)
+	jobs := c.jobs(t, id, 5)
+	r := c.startReplica(t, "--discovery-period=1m")
+	label := discovery.ShortID(id, "server", "port_0")
+	until(t, "all jobs are endpoints", func() bool { return r.metric(t, "endpoints") == 5 })
+	for i, dead := range jobs[:4] {
+		kill(t, dead)
+		before := r.metric(t, "upstream_retries_total")
+		until(t, "a connection failed", func() bool {
+			r.get(t, c.alice, label)
+			return r.metric(t, "upstream_retries_total") > before
+		})
+		other := listenAsImpostor(t, addressOf(dead))
+		for end := time.Now().Add(1200 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			got := r.get(t, c.alice, label)
+			if n := other.connections.Load(); n > 0 {
+				t.Fatalf("job %d: somebody else has the port by now and got %d connections; the caller got %s", i, n, got)
+			}
+		}
 	}
 }
 

@@ -180,10 +180,11 @@ func listen(host string, port int) (net.Listener, error) {
 	return strict.Listen(context.Background(), "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 }
 
-// pretendedPorts hands out numbers by node, for jobs that have no process. Scheduler.mu guards it.
-type pretendedPorts map[string]*pretendedNode
+// pretendedPorts hands out numbers by host, for jobs that have no process: nodes at one host share its ports. Scheduler.mu
+// guards it.
+type pretendedPorts map[string]*pretendedHost
 
-type pretendedNode struct {
+type pretendedHost struct {
 	next int
 	held map[int]bool
 }
@@ -192,22 +193,23 @@ func (p pretendedPorts) take(address string, n int) ([]int, error) {
 	if n == 0 {
 		return nil, nil
 	}
-	node := p[address]
-	if node == nil {
-		node = &pretendedNode{next: pretendedLow, held: map[int]bool{}}
-		p[address] = node
+	name := hostOf(address)
+	host := p[name]
+	if host == nil {
+		host = &pretendedHost{next: pretendedLow, held: map[int]bool{}}
+		p[name] = host
 	}
-	if len(node.held)+n > pretendedEnd-pretendedLow {
-		return nil, fmt.Errorf("node %s has no %d free pretended ports", address, n)
+	if len(host.held)+n > pretendedEnd-pretendedLow {
+		return nil, fmt.Errorf("host %s has no %d free pretended ports", name, n)
 	}
 	ports := make([]int, 0, n)
 	for len(ports) < n {
-		if !node.held[node.next] {
-			node.held[node.next] = true
-			ports = append(ports, node.next)
+		if !host.held[host.next] {
+			host.held[host.next] = true
+			ports = append(ports, host.next)
 		}
-		if node.next++; node.next == pretendedEnd {
-			node.next = pretendedLow
+		if host.next++; host.next == pretendedEnd {
+			host.next = pretendedLow
 		}
 	}
 	return ports, nil
@@ -215,6 +217,14 @@ func (p pretendedPorts) take(address string, n int) ([]int, error) {
 
 func (p pretendedPorts) give(address string, ports []int) {
 	for _, port := range ports {
-		delete(p[address].held, port)
+		delete(p[hostOf(address)].held, port)
 	}
+}
+
+// hostOf is the host of a node's address; an address without a port is its own.
+func hostOf(address string) string {
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		return host
+	}
+	return address
 }
