@@ -224,11 +224,13 @@ func TestRenamedToAVictimsID(t *testing.T) {
 	kill(t, job)
 	fourth := c.startReplica(t, period)
 	until(t, "the new name is seen", func() bool { return fourth.get(t, c.alice, loser).job.OperationID == attacker })
-	for range 5 {
-		if got := fourth.get(t, c.alice, id); got.status != http.StatusServiceUnavailable {
-			t.Errorf("got %s, want no answer while the owner has no job", got)
+	until(t, "the owner has no job", func() bool {
+		got := fourth.get(t, c.alice, id) // 502 until the cluster has noticed
+		if got.status == http.StatusOK || got.status == http.StatusNotFound {
+			t.Fatalf("got %s, want no answer while the owner has no job", got)
 		}
-	}
+		return got.status == http.StatusServiceUnavailable
+	})
 }
 
 // collision finds a name for a service of each operation so that both have one ID. That takes 2^16 tries or so when both names
