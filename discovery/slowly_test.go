@@ -57,6 +57,7 @@ func TestManyDirectoriesThatHang(t *testing.T) {
 			w.operation(id, map[string]any{"task_proxy": map[string]any{"enabled": true}})
 			w.tasks[id] = []ytclient.Task{{Name: "server", JobCount: 1, PortCount: 1}}
 			w.job(id, "j"+id, "server", "node-3.local:9012", 20100)
+			w.d.early.tell() // Run reads what is written above after this
 			return LongID(id, "server", "port_0")
 		}
 		label := publish("asked")

@@ -175,8 +175,15 @@ type sentBytes struct {
 func (s *sentBytes) gotConn(info httptrace.GotConnInfo) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	again := s.conn != nil // the transport itself tries again, within one attempt
 	s.settle()
 	s.fresh = !info.Reused
+	if again && s.n > 0 && s.x.service.Protocol != discovery.GRPC && (info.Reused || s.x.attempts < len(s.x.service.Endpoints)) {
+		// The one time that the request may be sent again is for another endpoint, or, where none is left, for a connection of its own:
+		// of a job that was killed all kept ones are broken, and a new one may be taken before it is gone. Nothing is written to
+		// a connection that is closed.
+		info.Conn.Close()
+	}
 	if conn, ok := info.Conn.(*countedConn); ok {
 		s.conn, s.mark = conn, conn.written.Load()
 	} else {
