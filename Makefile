@@ -28,6 +28,8 @@ GRPC_INTEROP := $(CACHE)/bin/grpc-interop-$(GRPC_INTEROP_VERSION)
 H2SPEC       := $(CACHE)/bin/h2spec
 WEBSOCKETS   := $(CACHE)/websockets
 AUTOBAHN     := $(CACHE)/autobahn
+APPS         := $(CACHE)/apps
+CHROMIUM     ?= $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 # The Autobahn suite never left Python 2.7; where there is none, it is left out, and says so.
 PYTHON2 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/2.7.*/bin/python) python2.7)
 
@@ -38,7 +40,7 @@ CAN_RACE = [ "$$(go env CGO_ENABLED)" = 1 ] && command -v $$(go env CC | cut -d'
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: all help build test race fuzz bench cover e2e e2e-suites e2e-tools lint fmt demo clean
+.PHONY: all help build test race fuzz bench cover e2e e2e-suites e2e-apps e2e-tools lint fmt demo clean
 
 all: build test
 
@@ -91,6 +93,13 @@ e2e-suites: $(GRPC_INTEROP)/client $(H2SPEC) $(WEBSOCKETS)/installed $(AUTOBAHN)
 		WEBSOCKET_PYTHON=$(WEBSOCKETS)/bin/python AUTOBAHN_PYTHON=$(AUTOBAHN)/python \
 		go test -tags e2e -run '^TestE2E' -count=1 -timeout 10m -v ./cmd/internal/interop
 
+# Takes minutes, and what it installs is large, so that e2e does without it. The pictures are in .cache/screenshots.
+e2e-apps: $(APPS)/installed ## Jupyter, Streamlit, Spark and more in a real browser; needs chromium, Java and PyPI
+	@test -n '$(CHROMIUM)' || { echo '*** There is no Chromium: install it (Debian: apt-get install chromium), or set CHROMIUM=...' >&2; exit 1; }
+	@mkdir -p $(CACHE)/screenshots
+	APPS_PYTHON=$(APPS)/bin/python CHROMIUM=$(CHROMIUM) SCREENSHOTS=$(CACHE)/screenshots \
+		go test -tags e2e -run '^TestApp' -count=1 -timeout 20m -v ./cmd/internal/interop
+
 e2e-tools: $(YT_CLI) $(GRPCURL) $(GRPC_INTEROP)/client $(H2SPEC) $(WEBSOCKETS)/installed $(AUTOBAHN)/installed
 
 # make looks for `yt`, so a half-made environment is removed, lest it passes for a whole one the next time.
@@ -114,6 +123,12 @@ $(H2SPEC): testdata/e2e/h2spec/go.mod testdata/e2e/h2spec/go.sum
 
 # bin/python is a link to the machine's own, whose time says nothing.
 $(WEBSOCKETS)/installed: testdata/e2e/websockets.txt
+	rm -rf $(@D)
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
+	touch $@
+
+$(APPS)/installed: testdata/e2e/apps.txt
 	rm -rf $(@D)
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<

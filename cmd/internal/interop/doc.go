@@ -7,4 +7,5 @@
 //   - autobahn_test.go: the Autobahn suite for WebSockets, where there is a Python 2.7 for it.
 //   - websocket_test.go: conversations of two Python libraries, and with frames made by hand, the same as without the proxy.
 //   - curl_test.go: curl's ways to send and to fetch, and what large bodies cost the proxy.
+//   - apps_test.go: Jupyter, Streamlit, Spark and others' pages in a real browser; `make e2e-apps`, on its own.
 package interop

@@ -116,7 +116,7 @@ func (w *world) startProduct(t *testing.T) {
 	if err := os.WriteFile(token, []byte(w.cluster.RootToken()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(binary, "serve", "--yt-proxy", w.cluster.URL(), "--yt-token-path", token, "--base-domain", baseDomain,
+	cmd := exec.Command(binary, "serve", "--yt-proxy", w.cluster.URL(), "--yt-token-path", token, "--base-domain", baseDomain+","+plainDomain,
 		"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--log-format", "json",
 		"--discovery-period", "1s", "--shutdown-delay", "0s", "--shutdown-timeout", "5s")
 	log := new(output)

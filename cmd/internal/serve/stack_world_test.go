@@ -35,6 +35,10 @@ func TestMain(m *testing.M) {
 		job.Main(httpservice.Serve)
 		os.Exit(0)
 	}
+	if len(os.Args) > 1 && os.Args[1] == chaosArgument {
+		job.Main(serveAll)
+		os.Exit(0)
+	}
 	goleak.VerifyTestMain(m)
 }
 
