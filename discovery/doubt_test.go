@@ -96,6 +96,57 @@ func TestDoubtWhileTheNodeFails(t *testing.T) {
 	})
 }
 
+// The same as Run does it, which asks about the job each second and lists jobs each period.
+func TestDoubtWhileTheNodeFailsUnderRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLittle()
+		l.run("1-1", "a:20001")
+		d, err := New(Config{Source: l.source()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := running(t, d)
+		defer stop()
+		time.Sleep(time.Second)
+		l.set(func(l *little) { l.fail["job_ports"] = ytclient.ErrUnavailable })
+		s, e := first(d)
+		d.EndpointFailed(s, e)
+		time.Sleep(45 * time.Second)
+		synctest.Wait()
+		if _, is := first(d); is.Vouched == e.Vouched {
+			t.Error("not vouched for in 45 s in which it was listed all the time")
+		}
+	})
+}
+
+// A job that resets all its connections does not keep the nodes from being asked about others.
+func TestDoubtBesideOneThatFailsAllTheTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLittle()
+		l.run("1-1", "a:20001")
+		l.run("2-2", "b:20002")
+		d, stop := l.start(t)
+		defer stop()
+		l.set(func(l *little) { l.slow["job_ports"] = 30 * time.Millisecond })
+		service := func(operation string) *Service { return d.Snapshot().Lookup(LongID(operation, "server", "port_0")) }
+		for range 10 {
+			s := service("2-2")
+			d.EndpointFailed(s, s.Endpoints[0])
+			for range 50 { // a second
+				other := service("1-1")
+				d.EndpointFailed(other, other.Endpoints[0])
+				time.Sleep(20 * time.Millisecond)
+			}
+			if is := service("2-2"); is.Endpoints[0].Vouched == s.Endpoints[0].Vouched {
+				t.Fatal("nobody asked about it for a second")
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
 // The operations of the table's rows are asked about after everybody else has been served.
 func TestRowsOfOperationsThatNobodyTellsOf(t *testing.T) {
 	played(t, func(t *testing.T) {

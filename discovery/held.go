@@ -57,8 +57,8 @@ const listLag = 15 * time.Second
 
 // dispelUnconfirmed is what remains when the node does not answer about a job in doubt: if the cluster lists it still, a good
 // while after it failed, it runs. If nobody vouches for it, the doubt stays, and its operation's jobs are listed again.
-func (d *Discovery) dispelUnconfirmed(t *tracked, j *job, now time.Time) {
-	if j.seenAt.Equal(now) && now.Sub(j.doubtedAt) >= listLag {
+func (d *Discovery) dispelUnconfirmed(t *tracked, j *job) {
+	if j.seenAt.Sub(j.doubtedAt) >= listLag {
 		d.dispel(j)
 	}
 	t.jobsDue = t.jobsDue || j.doubted
@@ -161,7 +161,7 @@ func (d *Discovery) askNodes(ctx context.Context, ops []*tracked, now time.Time)
 			case d.silent.has(j.Address, now):
 				// It was asked a moment ago and hangs: that is no confirmation.
 				j.holding.silent = silent || j.unconfirmed(now)
-				d.dispelUnconfirmed(t, j, now)
+				d.dispelUnconfirmed(t, j)
 				told = told || j.holding.silent != silent || j.vouched != vouched
 			default:
 				asked = append(asked, heldJob{job: j, of: t})
@@ -246,7 +246,7 @@ func (d *Discovery) confirmed(h heldJob, a ytclient.PortsAnswer, now time.Time) 
 	case a.Err == nil:
 		d.dispel(h.job)
 	default:
-		d.dispelUnconfirmed(h.of, h.job, now)
+		d.dispelUnconfirmed(h.of, h.job)
 	}
 	switch {
 	case a.Err == nil && h.holding.since.IsZero() && len(h.ports) > 0:

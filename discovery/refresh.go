@@ -227,8 +227,8 @@ func (d *Discovery) refreshRound(ctx context.Context) {
 		}
 		d.swap()
 	}
-	slow, stop := d.slowly(ctx, true)
-	defer stop()
+	slow, stop := d.slowly(ctx, !d.interrupted)
+	defer func() { d.interrupted = stop() }()
 	told := d.askNodes(slow, doubtful, now)
 	told = d.askSuspects(slow, ops, now) || told
 	told = d.askAddresses(ctx, slow, ops) || told

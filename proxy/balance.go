@@ -348,6 +348,7 @@ const (
 type penalty struct {
 	vouched uint32 // of the endpoint when it failed
 	until   time.Time
+	told    time.Time     // when whoever vouches was told last
 	step    time.Duration // for how long the last failure set it aside
 	probing bool          // somebody tries it again
 }
@@ -373,8 +374,10 @@ func (a *setAside) standing(e discovery.Endpoint) standing {
 		return dead
 	case now.Before(p.until):
 		return aside
+	case unvouched && now.Sub(p.told) < longAside:
+		return dead
 	case unvouched:
-		p.until = now.Add(longAside)
+		p.told = now
 		return overdue
 	}
 	p.until, p.probing = now.Add(probeTime), true
@@ -421,7 +424,7 @@ func (a *setAside) succeeded(e discovery.Endpoint) {
 // sweep forgets endpoints that nobody has asked for in a while: their jobs are gone.
 func (a *setAside) sweep(now time.Time) {
 	for e, p := range a.m {
-		if now.Sub(p.until) > forgetAfter {
+		if now.Sub(p.until) > forgetAfter && now.Sub(p.told) > forgetAfter {
 			delete(a.m, e)
 		}
 	}

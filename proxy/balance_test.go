@@ -374,6 +374,14 @@ func TestSetAsideUntilVouched(t *testing.T) {
 		want("vouched for again", last, aside)
 		time.Sleep(2 * time.Second)
 		want("its time is over", last, usable)
+
+		slow := discovery.Endpoint{JobID: "3", Addr: "h:3"}
+		a.failed(slow)
+		time.Sleep(2 * time.Second)
+		want("nobody has vouched yet", slow, overdue)
+		slow.Vouched++
+		want("vouched for late", slow, usable)
+		a.succeeded(slow)
 		a.succeeded(last)
 		if want("succeeded", last, usable); len(a.m) != 1 {
 			t.Errorf("%d remembered, want the other alone", len(a.m))
