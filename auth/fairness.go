@@ -122,9 +122,10 @@ type visit struct {
 func (f *fairness) enter(p party, ticket uint64, known bool) (*visit, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	limit := f.lookups
+	limit, queue := f.lookups, maxQueue
 	if p.again {
-		limit = min(limit, againEach)
+		// All streams of a login may be due at once. Who has many must not see to it by that that some are not asked about.
+		limit, queue = min(limit, againEach), maxVisits
 	}
 	t, ok := f.parties.Get(p)
 	if !ok {
@@ -138,7 +139,7 @@ func (f *fairness) enter(p party, ticket uint64, known bool) (*visit, error) {
 	case !known && f.visits >= maxVisits:
 		f.metrics.busy.Inc()
 		return nil, fmt.Errorf("%w: %w: too many look-ups wait", ErrUnavailable, errNotAsked)
-	case limit > 0 && t.visits >= limit+maxQueue:
+	case limit > 0 && t.visits >= limit+queue:
 		f.metrics.lookups.Inc()
 		return nil, fmt.Errorf("%w: %w: %d look-ups are under way or wait", ErrTooMany, errNotAsked, t.visits)
 	}

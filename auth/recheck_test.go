@@ -285,3 +285,20 @@ func TestRecheckHeldIdentity(t *testing.T) {
 		}
 	})
 }
+
+// A login with many streams, all of which are due at once, does not put their re-checks off by that.
+func TestManyRechecksOfOneLogin(t *testing.T) {
+	t.Parallel()
+	fair(t, Config{}, func(t *testing.T, c *crowd, a *Authorizer) {
+		c.takes = 5 * time.Millisecond
+		var group sync.WaitGroup
+		for i := range 1000 {
+			group.Go(func() {
+				if _, err := a.Recheck(t.Context(), "user-good", token(fmt.Sprint("bad", i)), operation, read); !errors.Is(err, ErrUnauthenticated) {
+					t.Errorf("token %d: %v, want the cluster's no", i, err)
+				}
+			})
+		}
+		group.Wait()
+	})
+}
