@@ -12,72 +12,6 @@ import (
 	"taskproxy/ytclient"
 )
 
-// tracked is an operation that publishes services, and what cycles learn about it. What a call does not answer is kept:
-// only answers remove anything.
-type tracked struct {
-	op    ytclient.Operation // as last listed
-	state string             // the last one told, by whichever call
-
-	publisher     *publisher
-	claimProblems []Problem
-
-	// What the operation declares. It follows from its annotations and its tasks and changes only with them.
-	resolved     bool // tasks are known; they never change
-	tasks        []ytclient.Task
-	declarations []declaration
-	declProblems []Problem // its own and those of finding its publisher
-
-	jobs         map[string]*job
-	addresses    addresses // where its author says that services answer
-	jobsDue      bool      // something happened since the last full list of jobs
-	jobsListed   time.Time // when that was
-	refreshAfter time.Duration
-	relistAt     time.Time // from when on it is a reason for another list that jobs are missing
-	relistPause  time.Duration
-	unlisted     error     // why the last list of jobs failed; nil: it did not
-	untold       error     // why the last get_operation failed; nil: it did not
-	failedAt     time.Time // the cycle in which one of the two failed last
-	emptyOnce    bool      // the last list of jobs was empty for no reason, and not believed
-
-	present     bool      // in the listing of this cycle
-	absentSince time.Time // since when it is absent and nobody answers why; zero: nothing is open
-	gone        bool      // the cluster answered that it has ended
-
-	trouble []Problem // of this cycle's calls
-}
-
-func (t *tracked) problem(p Problem) {
-	p.OperationID = t.op.ID
-	t.trouble = append(t.trouble, p)
-}
-
-// callProblems tells which calls about the operation have failed. Their reasons are of few words: error texts differ each time and
-// may hold what only the robot may read.
-func (t *tracked) callProblems() (problems []Problem) {
-	told := func(call string, err error) {
-		problems = append(problems, Problem{Kind: ClusterCall, OperationID: t.op.ID,
-			Reason: call + " failed, what was known is kept: " + cause(err)})
-	}
-	if t.untold != nil && (!t.present || !t.resolved) {
-		told("get_operation", t.untold)
-	}
-	if t.unlisted != nil && t.jobsKnowable() {
-		told("list_jobs", t.unlisted)
-	}
-	return problems
-}
-
-// declare works out what the operation publishes.
-func (t *tracked) declare() {
-	t.addresses.generation++
-	t.declarations, t.declProblems = nil, slices.Clone(t.claimProblems)
-	if t.resolved {
-		declarations, problems := declared(t.publisher, t.op.Annotations, t.tasks)
-		t.declarations, t.declProblems = declarations, append(t.declProblems, problems...)
-	}
-	t.jobsDue = true
-}
-
 // cycle asks the cluster once and swaps the snapshot. It fails only if the operations cannot be listed; then nothing
 // changes, except that endpoints nobody has vouched for in StaleLimit go.
 func (d *Discovery) cycle(ctx context.Context) error {
@@ -154,64 +88,6 @@ func (d *Discovery) living(listing ytclient.Listing) map[string]bool {
 func (d *Discovery) settle(ctx context.Context, ops []*tracked, now time.Time) {
 	d.askJobs(ctx, ops, now)
 	d.askPorts(ctx, ops, now)
-}
-
-// settleSlowly asks what may take as long as a call may: about operations that were asked about in vain, exec nodes likewise, or
-// about jobs in doubt, and the places where authors write addresses. Nobody else waits for that: what is known without it is
-// swapped in before, and it makes room for a cycle that somebody waits for. Each part reports whether anything may have come
-// of it; what there was no time for is asked the next time.
-func (d *Discovery) settleSlowly(ctx context.Context, now time.Time) {
-	// Not twice in a row, so that there is time for it at all.
-	slow, stop := d.slowly(ctx, !d.interrupted)
-	defer func() { d.interrupted = stop() }()
-	ops := slices.Collect(maps.Values(d.tracked)) // in no order, so that there is time for each once
-	told := d.askNodes(slow, ops, now)
-	parts := []func() bool{
-		func() bool { return d.askAgain(slow, ops, now) },
-		func() bool { return d.askMissing(slow, now) },
-		func() bool { return d.askSuspects(slow, ops, now) },
-		func() bool { return d.askAddresses(ctx, slow, ops) },
-	}
-	d.turn++
-	for i := range parts { // each is the first once
-		told = parts[(i+d.turn)%len(parts)]() || told
-	}
-	if told && ctx.Err() == nil {
-		d.swap()
-	}
-}
-
-// slowly is the context of the slow part of a cycle. It ends when the time of one call is over, or when somebody waits for
-// another cycle, if it may. stop must be called; it reports whether somebody did.
-func (d *Discovery) slowly(ctx context.Context, may bool) (slow context.Context, stop func() bool) {
-	slow, cancel := context.WithCancel(ctx)
-	// Calls that are under way when the time is over have had less than theirs, so they are cancelled, not late.
-	timer := time.AfterFunc(d.callTimeout+time.Second, cancel)
-	interrupted := false
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		woken := false
-		for slow.Err() == nil {
-			select {
-			case <-slow.Done():
-			case <-d.early.changed:
-				if woken = true; may && d.early.awaited() {
-					interrupted = true
-					cancel()
-				}
-			}
-		}
-		if woken {
-			d.early.tell() // Run has not seen it
-		}
-	}()
-	return slow, func() bool {
-		timer.Stop()
-		cancel()
-		<-ended
-		return interrupted
-	}
 }
 
 // hold is what a failed cycle does to what is known.
@@ -296,28 +172,6 @@ func (d *Discovery) askOperations(ctx context.Context, now time.Time) {
 	})
 	forEach(ctx, d.concurrency, open, func(t *tracked) { d.askOperation(ctx, t, now) })
 	d.forget()
-}
-
-// askAgain asks about the operations of which a call has failed. Nobody waits for these; if one runs out of time, for as long
-// they are not asked about.
-func (d *Discovery) askAgain(ctx context.Context, ops []*tracked, now time.Time) bool {
-	var untold, unlisted []*tracked
-	ops = slices.DeleteFunc(slices.Clone(ops), func(t *tracked) bool { return t.failedAt.Equal(now) })
-	for _, t := range ops {
-		if t.untold != nil && (!t.present || !t.resolved) && !d.silent.has(t.op.ID, now) {
-			untold = append(untold, t)
-		}
-	}
-	forEach(ctx, d.concurrency, untold, func(t *tracked) { d.askOperation(ctx, t, now) })
-	for _, t := range ops {
-		if (t.unlisted != nil || slices.Contains(untold, t)) && t.jobsNeeded(now) && !d.silent.has(t.op.ID, now) {
-			unlisted = append(unlisted, t)
-		}
-	}
-	forEach(ctx, d.concurrency, unlisted, func(t *tracked) { d.listJobs(ctx, t, now) })
-	d.askPorts(ctx, unlisted, now)
-	d.forget()
-	return len(untold)+len(unlisted) > 0
 }
 
 func (d *Discovery) askOperation(ctx context.Context, t *tracked, now time.Time) {
