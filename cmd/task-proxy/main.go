@@ -54,12 +54,16 @@ func runServe(ctx context.Context, args []string, getenv func(string) string, st
 	if code >= 0 {
 		return code
 	}
-	logger := serve.NewLogger(stderr, cfg)
+	out := serve.NewLogWriter(stderr)
+	defer out.Close()
+	// A second signal ends the process at once; nothing that was logged may wait from the first one on.
+	defer context.AfterFunc(ctx, out.Close)()
+	logger := serve.NewLogger(out, cfg)
 	log.SetFlags(0)
 	log.SetOutput(serve.StandardLog(logger))
 	serve.LimitMemory(os.DirFS("/"), getenv, logger)
 	if err := serve.Run(ctx, cfg, logger, nil); err != nil {
-		fmt.Fprintf(stderr, "task-proxy: %v\n", err)
+		fmt.Fprintf(out, "task-proxy: %v\n", err) // behind what was logged
 		return 1
 	}
 	return 0

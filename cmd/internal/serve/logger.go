@@ -39,6 +39,9 @@ func (l standardLog) Write(line []byte) (int, error) {
 }
 
 func isTerminal(w io.Writer) bool {
+	if gathering, ok := w.(*LogWriter); ok {
+		w = gathering.w
+	}
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -1,0 +1,105 @@
+package serve
+
+import (
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Limits of a LogWriter.
+const (
+	logDelay = 50 * time.Millisecond // how long a line waits for others
+	logMost  = 4 << 20               // bytes that wait when nobody reads the log
+	logKept  = 256 << 10             // bytes of a buffer that is used again
+)
+
+// LogWriter gathers what is logged and writes it together: the line of the access log costs a request no system call, and a
+// request does not wait for whoever reads the log. Each Write is whole lines. When the reader is so slow that 4 MiB wait, lines
+// are left out, and how many is told when it reads again.
+type LogWriter struct {
+	w     io.Writer
+	wake  chan struct{} // has a value when something waits
+	close sync.Once
+	end   chan struct{} // closed by Close
+	ended chan struct{} // closed when nothing is written behind Close's back any more
+
+	mu      sync.Mutex
+	waiting []byte
+	spare   []byte // what waiting was before; the writing goroutine's while it writes
+	lost    int    // lines left out
+	direct  bool   // after Close
+}
+
+// NewLogWriter returns a writer that writes to w, from one goroutine. Close ends it.
+func NewLogWriter(w io.Writer) *LogWriter {
+	l := &LogWriter{w: w, wake: make(chan struct{}, 1), end: make(chan struct{}), ended: make(chan struct{})}
+	go l.run()
+	return l
+}
+
+// Write never fails: there is nobody to tell.
+func (l *LogWriter) Write(lines []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.direct:
+		return l.w.Write(lines)
+	case len(l.waiting)+len(lines) > logMost:
+		l.lost++
+	default:
+		l.waiting = append(l.waiting, lines...)
+		select {
+		case l.wake <- struct{}{}:
+		default: // run knows
+		}
+	}
+	return len(lines), nil
+}
+
+// Close writes what waits and returns. What is written later is written at once.
+func (l *LogWriter) Close() {
+	l.close.Do(func() { close(l.end) })
+	<-l.ended
+}
+
+func (l *LogWriter) run() {
+	defer close(l.ended)
+	for {
+		select {
+		case <-l.wake:
+		case <-l.end:
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.direct = true
+			l.write(l.waiting, l.lost)
+			l.waiting, l.spare = nil, nil
+			return
+		}
+		select {
+		case <-time.After(logDelay):
+		case <-l.end:
+		}
+		l.mu.Lock()
+		lines, lost := l.waiting, l.lost
+		l.waiting, l.spare, l.lost = l.spare[:0], nil, 0
+		l.mu.Unlock()
+
+		l.write(lines, lost)
+
+		if cap(lines) <= logKept {
+			l.mu.Lock()
+			l.spare = lines
+			l.mu.Unlock()
+		}
+	}
+}
+
+func (l *LogWriter) write(lines []byte, lost int) {
+	if len(lines) > 0 {
+		_, _ = l.w.Write(lines) // there is nobody to tell
+	}
+	if lost > 0 {
+		slog.New(slog.NewJSONHandler(l.w, nil)).Warn("the log was read too slowly: lines are missing", "lines", lost)
+	}
+}
