@@ -106,8 +106,10 @@ func (w *waiting) send(ctx context.Context, body io.Reader) *httptest.ResponseRe
 	answer := httptest.NewRecorder()
 	func() {
 		defer func() { // as net/http does
-			if v := recover(); v != nil && v != http.ErrAbortHandler {
-				panic(v)
+			if v := recover(); v != nil {
+				if err, ok := v.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
+					panic(v)
+				}
 			}
 		}()
 		w.p.ServeHTTP(finalOnly{answer}, r)
