@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -28,6 +29,9 @@ type declaration struct {
 	origins     []string // of other sites that may use the visitor's login
 	written     place
 	sparkREST   bool // Service.SparkREST
+
+	routeTimeout, idleTimeout time.Duration // Service.RouteTimeout, IdleTimeout
+	affinity                  bool
 }
 
 // publisher is one way in which operations publish services. Both functions are pure.
@@ -144,11 +148,13 @@ type annotated struct{ most int }
 // declare reads the annotation
 //
 //	task_proxy={enabled=%true; permission=manage; cross_site={origins=[…]};
-//	    tasks_info={<task>={<service>={protocol=http; port_index=0; permission=manage; cross_site={origins=[…]}}}}}
+//	    route_timeout_seconds=30; stream_idle_timeout_seconds=600; affinity=cookie;
+//	    tasks_info={<task>={<service>={protocol=http; port_index=0; permission=manage; cross_site={origins=[…]}; …}}}}
 //
-// where all but enabled may be left out. Every port of every task is a service: one that tasks_info names has that name,
-// every other one is port_<i> over http. Two names may share a port: one process can speak HTTP and gRPC there. An entry
-// that is wrong is not published; if its port can be read, the port is not published by its default name either.
+// where all but enabled may be left out, and what a service says itself counts instead of what is said for all. Every port of
+// every task is a service: one that tasks_info names has that name, every other one is port_<i> over http. Two names may
+// share a port: one process can speak HTTP and gRPC there. An entry that is wrong is not published; if its port can be read,
+// the port is not published by its default name either. A timeout or an affinity that is wrong counts as not there.
 //
 // Whoever tightens a permission and mistypes is not published wider than meant: an unreadable permission publishes
 // nothing of what it governs, and an entry with a permission but without a readable port keeps its task's other ports closed.
@@ -162,6 +168,8 @@ func (a annotated) declare(annotations map[string]any, tasks []ytclient.Task) ([
 		return nil, r.problems
 	}
 	all := declaration{protocol: HTTP, permissions: permissions, origins: r.origins(annotation, "", "", "task_proxy/cross_site", nil)}
+	all.affinity = r.affinity(annotation, "", "", "task_proxy/", false)
+	r.timeouts(annotation, "", "", "task_proxy/", &all)
 	info, ok := r.mapAt(annotation["tasks_info"], "", "", "task_proxy/tasks_info")
 	if !ok {
 		return nil, r.problems
@@ -287,6 +295,8 @@ func (r *reading) entry(t ytclient.Task, name string, v any, all declaration) en
 	permissions, ok := r.permission(fields, t.Name, name, "permission", all.permissions)
 	e.permissions, e.ok = permissions, e.ok && ok
 	e.origins = r.origins(fields, t.Name, name, "cross_site", all.origins)
+	e.affinity = r.affinity(fields, t.Name, name, "", all.affinity)
+	r.timeouts(fields, t.Name, name, "", &e.declaration)
 	return e
 }
 

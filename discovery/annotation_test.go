@@ -25,6 +25,15 @@ func words(services []declaration, problems []Problem) []string {
 		if slices.Contains(d.permissions, ytclient.Manage) {
 			line += " manage"
 		}
+		if d.routeTimeout != 0 {
+			line += " route=" + d.routeTimeout.String()
+		}
+		if d.idleTimeout != 0 {
+			line += " idle=" + d.idleTimeout.String()
+		}
+		if d.affinity {
+			line += " affinity"
+		}
 		lines = append(lines, line)
 	}
 	for _, p := range problems {
@@ -65,7 +74,7 @@ func TestAnnotation(t *testing.T) {
 		{name: "no map", annotation: "yes", want: []string{`! bad_annotation: task_proxy is the string "yes"; it must be a map such as {enabled=%true}`}},
 		{name: "enabled of another type", annotation: m{"enabled": int64(1)}, want: []string{`! bad_annotation: task_proxy/enabled is the integer 1; it must be %true or %false`}},
 		{name: "enabled as another string", annotation: m{"enabled": "yes"}, want: []string{`! bad_annotation: task_proxy/enabled is the string "yes"; it must be %true or %false`}},
-		{name: "unknown keys", annotation: m{"enabled": true, "route_timeout_seconds": int64(5)}, want: defaults},
+		{name: "unknown keys", annotation: m{"enabled": true, "timeout_seconds": int64(5)}, want: defaults},
 
 		{name: "named", annotation: info(m{"ui": m{"protocol": "http", "port_index": int64(1)}, "api": m{"protocol": "grpc", "port_index": uint64(0)}}),
 			want: []string{"server/api grpc 0", "server/ui http 1"}},
@@ -192,6 +201,7 @@ func FuzzAnnotation(f *testing.F) {
 	f.Add(`{"task_proxy":{"enabled":"true","permission":"manage","tasks_info":{"server":{"ui":{"protocol":"grpc","port_index":1}}}}}`, "server", 2)
 	f.Add(`{"task_proxy":{"enabled":true,"tasks_info":{"server":{"port_1":{"port_index":0,"permission":7},"b":[]},"x":null}}}`, "server", 70)
 	f.Add(`{"task_proxy":{"enabled":true,"cross_site":{"origins":["https://a.test",1]},"tasks_info":{"server":{"ui":{"port_index":0,"cross_site":{"origins":["*"]}}}}}}`, "server", 2)
+	f.Add(`{"task_proxy":{"enabled":true,"route_timeout_seconds":1e300,"affinity":1,"tasks_info":{"server":{"ui":{"port_index":0,"stream_idle_timeout_seconds":-0.5,"affinity":"cookie"}}}}}`, "server", 2)
 	f.Add(`{"task_proxy":[]}`, "", -1)
 	f.Fuzz(func(t *testing.T, annotation, task string, ports int) {
 		var annotations map[string]any
@@ -222,6 +232,9 @@ func FuzzAnnotation(f *testing.F) {
 			}
 			if len(d.origins) > maxOrigins || slices.ContainsFunc(d.origins, func(o string) bool { return CheckOrigin(o) != nil }) {
 				t.Errorf("opened to %q", d.origins)
+			}
+			if d.routeTimeout < 0 || d.routeTimeout > maxTimeout || d.idleTimeout < -1 || d.idleTimeout > maxTimeout {
+				t.Errorf("timeouts %s and %s", d.routeTimeout, d.idleTimeout)
 			}
 		}
 		for _, p := range problems {

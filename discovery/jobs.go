@@ -374,6 +374,7 @@ func (t *tracked) services() []Service {
 		s := Service{
 			OperationID: t.op.ID, Task: d.task, Name: d.name, Protocol: d.protocol, Permissions: d.permissions, Origins: d.origins,
 			User: t.op.User, StartTime: t.op.StartTime, Alias: t.op.Alias, SparkREST: d.sparkREST,
+			RouteTimeout: d.routeTimeout, IdleTimeout: d.idleTimeout, Affinity: d.affinity,
 		}
 		if !d.written.isZero() {
 			if e, ok := t.endpoint(d); ok {

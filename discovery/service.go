@@ -43,6 +43,14 @@ type Service struct {
 	// their visitor's login cookie. Nil: none.
 	Origins []string
 
+	// RouteTimeout is how long a job may take from having the whole request to the headers of its answer. Zero: there is no limit.
+	RouteTimeout time.Duration
+	// IdleTimeout is how long a stream of this service may be silent in both directions. Zero: as the proxy has it for all;
+	// negative: for ever.
+	IdleTimeout time.Duration
+	// Affinity: a browser stays with the job that it was sent to first, by a cookie. See Handle.
+	Affinity bool
+
 	// ID is the label that the service is published under: the short ID, or LongID when the short one belongs to another
 	// living service. LongID resolves always.
 	ID, LongID string
@@ -59,6 +67,8 @@ type Service struct {
 
 	// cursor is the round-robin position. It is shared by all snapshots that this service lives through.
 	cursor *atomic.Uint64
+	// handles of the endpoints, by which they are found again; nil without Affinity.
+	handles map[string]int
 }
 
 // Endpoint is one job's address.

@@ -148,6 +148,7 @@ func (d *draft) service() *Service {
 	} else {
 		s.cursor = new(atomic.Uint64)
 	}
+	s.handles = newHandles(&s)
 	return &s
 }
 
@@ -175,7 +176,8 @@ func equalServices(a, b *Service) bool {
 // equalDeclared compares everything but the labels.
 func equalDeclared(a, b *Service) bool {
 	return compareServices(a, b) == 0 && a.Protocol == b.Protocol && a.User == b.User && a.StartTime.Equal(b.StartTime) &&
-		a.Alias == b.Alias && a.SparkREST == b.SparkREST && slices.Equal(required(a), required(b)) && slices.Equal(a.Origins, b.Origins) && slices.Equal(a.Endpoints, b.Endpoints)
+		a.Alias == b.Alias && a.SparkREST == b.SparkREST && slices.Equal(required(a), required(b)) && slices.Equal(a.Origins, b.Origins) &&
+		a.RouteTimeout == b.RouteTimeout && a.IdleTimeout == b.IdleTimeout && a.Affinity == b.Affinity && slices.Equal(a.Endpoints, b.Endpoints)
 }
 
 // Lookup finds the service that a label names, by its ID, its LongID or its AliasLabel; nil when none does. Labels are
@@ -308,6 +310,18 @@ func line(s *Service) string {
 	}
 	if len(s.Origins) > 0 {
 		text += " " + strings.Join(s.Origins, ",")
+	}
+	if s.RouteTimeout > 0 {
+		text += " route_timeout=" + s.RouteTimeout.String()
+	}
+	switch {
+	case s.IdleTimeout > 0:
+		text += " idle_timeout=" + s.IdleTimeout.String()
+	case s.IdleTimeout < 0:
+		text += " idle_timeout=never"
+	}
+	if s.Affinity {
+		text += " affinity=cookie"
 	}
 	return text
 }

@@ -117,6 +117,9 @@ func TestSnapshotKeepsWhatDidNotChange(t *testing.T) {
 	for name, change := range map[string]func(*Service){
 		"protocol":    func(s *Service) { s.Protocol = GRPC },
 		"user":        func(s *Service) { s.User = "bob" },
+		"route limit": func(s *Service) { s.RouteTimeout = time.Second },
+		"idle limit":  func(s *Service) { s.IdleTimeout = -1 },
+		"affinity":    func(s *Service) { s.Affinity = true },
 		"start time":  func(s *Service) { s.StartTime = start.Add(1) },
 		"alias":       func(s *Service) { s.Alias = "*x" },
 		"permissions": func(s *Service) { s.Permissions = []ytclient.Permission{ytclient.Read, ytclient.Manage} },

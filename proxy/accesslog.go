@@ -39,6 +39,7 @@ type exchange struct {
 
 	cancel    context.CancelCauseFunc // ends the stream for a reason; set once the request is being forwarded
 	watch     watch
+	patience  *patience          // with the job's answer; nil: there is no limit
 	messages  messages           // the body of a gRPC answer
 	endpoint  discovery.Endpoint // the last one that was tried
 	attempts  int

@@ -49,9 +49,9 @@ func (b *balancer) closeIdle() {
 // them, and only an idempotent request without a body goes out again, once, if the connection broke before an answer.
 func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := exchangeOf(req.Context())
-	turn := newTurn(x.service, b.aside, b.failed)
+	turn := newTurn(x.service, b.aside, b.failed, x.pinned())
 	sent := &sentBytes{x: x}
-	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{GotConn: sent.gotConn})
+	ctx := httptrace.WithClientTrace(req.Context(), x.trace(sent))
 	if req.Body != nil {
 		req.Body = &requestBody{ReadCloser: req.Body, x: x, out: req}
 	}
@@ -75,7 +75,7 @@ func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
 		res, err := b.attempt(ctx, x, req, endpoint, sent)
 		if err == nil || errors.Is(err, errSwitched) {
 			b.aside.succeeded(endpoint)
-			return res, err
+			return x.answered(res, err)
 		}
 		if ctx.Err() != nil {
 			return nil, broken(err) // the caller left, or somebody ended the stream: no endpoint's failure
@@ -262,26 +262,35 @@ func (b *requestBody) Close() error { return nil }
 type turn struct {
 	service   *discovery.Service
 	endpoints []discovery.Endpoint
-	start     int
+	pinned    int // the endpoint that the caller stays with if it can; -1: none
+	start     int // -1: the service's round robin was not asked yet
 	aside     *setAside
 	failed    func(*discovery.Service, discovery.Endpoint)
 	tried     []int // few as a rule
 }
 
-// newTurn takes the next number of the service's round robin, one atomic add.
-func newTurn(s *discovery.Service, aside *setAside, failed func(*discovery.Service, discovery.Endpoint)) turn {
-	t := turn{service: s, endpoints: s.Endpoints, aside: aside, failed: failed}
-	if n := uint64(len(t.endpoints)); n > 0 {
-		t.start = int(s.Next() % n)
-	}
-	return t
+func newTurn(s *discovery.Service, aside *setAside, failed func(*discovery.Service, discovery.Endpoint), pinned int) turn {
+	return turn{service: s, endpoints: s.Endpoints, aside: aside, failed: failed, pinned: pinned, start: -1}
 }
 
 // next is the endpoint to try: the first in turn that was not tried, passing over those that are set aside as long as
 // there is another, and over those that nobody has vouched for since they failed in any case. It reports false when there is
-// none.
+// none. A caller that stays with its endpoint takes no number of the service's round robin, which is one atomic add.
 func (t *turn) next() (discovery.Endpoint, bool) {
+	if at := t.pinned; at >= 0 {
+		t.pinned = -1
+		switch t.aside.standing(t.endpoints[at]) {
+		case usable:
+			t.tried = append(t.tried, at)
+			return t.endpoints[at], true
+		case overdue:
+			t.failed(t.service, t.endpoints[at])
+		}
+	}
 	n := len(t.endpoints)
+	if t.start < 0 && n > 0 {
+		t.start = int(t.service.Next() % uint64(n))
+	}
 	second := -1
 	for i := range n {
 		at := (t.start + i) % n

@@ -10,8 +10,12 @@ import (
 // The cluster's web interface keeps the login under names of its own in the same browser: the login cookie once more for each
 // cluster, as <cluster>_YTCypressCookie, and the tokens of an OAuth login. Browsers send them to services too.
 
-// loginCookies hold tokens of the cluster's users wherever they are there, whatever cookie the proxy was told to read.
-var loginCookies = [...]string{"yt_oauth_access_token", "yt_oauth_refresh_token", "yc_session"}
+// loginCookies hold tokens of the cluster's users wherever they are there, whatever cookie the proxy was told to read. The
+// first is no login, but as little a job's business.
+var loginCookies = [...]string{affinityCookie, "yt_oauth_access_token", "yt_oauth_refresh_token", "yc_session"}
+
+// confided is what is kept from a job that an admin trusts with logins.
+var confided = rules{onlyAffinity: true}
 
 // isLoginCookie reports a cookie's name that stands for a login to a cluster: that of the login cookie, any name that ends in
 // it as a word of its own ("alpha_YTCypressCookie", "__Host-YTCypressCookie"), or one of loginCookies. Case is ignored: some
@@ -24,14 +28,18 @@ func (ru *rules) isLoginCookie(name string) bool {
 // cutLogin finds such a name in what is before a cookie's "=". tail is what follows it: nothing, or bytes that some reader
 // takes for the end of a name. "NAME[]" is an array of that name to PHP.
 func (ru *rules) cutLogin(name string) (tail string, ok bool) {
+	logins := loginCookies[:]
+	if ru.onlyAffinity {
+		logins = logins[:1]
+	}
 	for i := range len(name) {
 		if i > 0 && isAlnum(name[i-1]) {
 			continue
 		}
-		for n := -1; n < len(loginCookies); n++ {
+		for n := -1; n < len(logins); n++ {
 			login := ru.cookie
 			if n >= 0 {
-				login = loginCookies[n]
+				login = logins[n]
 			}
 			tail, ok := cutPrefixFold(name[i:], login)
 			if ok && login != "" && (tail == "" || endsName(tail[0])) {

@@ -89,6 +89,11 @@ type route struct {
 	Protocol    discovery.Protocol    `json:"protocol"`
 	Permissions []ytclient.Permission `json:"permissions"`
 	Endpoints   []endpoint            `json:"endpoints"`
+
+	// As the annotation has them.
+	RouteTimeout float64  `json:"route_timeout_seconds,omitempty"`
+	IdleTimeout  *float64 `json:"stream_idle_timeout_seconds,omitempty"` // nil: as the proxy has it for all
+	Affinity     string   `json:"affinity,omitempty"`
 }
 
 type endpoint struct {
@@ -117,6 +122,13 @@ func (d *Debug) routes(w http.ResponseWriter, _ *http.Request) {
 		}
 		if s.AliasLabel != "" {
 			one.AliasDomain = discovery.Domain(s.AliasLabel, p.cfg.Bases.Primary())
+		}
+		one.RouteTimeout = s.RouteTimeout.Seconds()
+		if s.IdleTimeout != 0 {
+			one.IdleTimeout = new(max(s.IdleTimeout, 0).Seconds())
+		}
+		if s.Affinity {
+			one.Affinity = "cookie"
 		}
 		for _, e := range s.Endpoints {
 			one.Endpoints = append(one.Endpoints, endpoint{JobID: e.JobID, Address: e.Addr, State: p.balancer.aside.look(e)})

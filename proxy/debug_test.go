@@ -46,7 +46,7 @@ func TestDebugRoutes(t *testing.T) {
 	alive, dead := serve(t, echoJob("a")), deadAddr(t)
 	odd := "<script>\x1b[31m\xff\"\n"
 	s := w.publish(discovery.Service{Task: odd, Name: "ui"}, alive, dead)
-	w.publish(discovery.Service{Name: "later", Protocol: discovery.GRPC})
+	w.publish(discovery.Service{Name: "later", Protocol: discovery.GRPC, RouteTimeout: 2500 * time.Millisecond, IdleTimeout: -1, Affinity: true})
 	found := []discovery.Problem{{Kind: discovery.BadAnnotation, OperationID: s.OperationID, Task: odd, Reason: "because"}}
 	get := debugServer(t, w, func() []discovery.Problem { return found })
 
@@ -79,7 +79,9 @@ func TestDebugRoutes(t *testing.T) {
 		`"id":"` + s.ID + `","long_id":"` + s.LongID + `","domain":"` + host(s) + `","operation_id":"` + s.OperationID + `","user":"alice"`,
 		`"task":"\u003cscript\u003e\u001b[31m\ufffd\"\n","service":"ui","protocol":"http","permissions":["read"]`,
 		`{"job_id":"job-0","address":"` + alive + `","state":"usable"}`,
+		`"endpoints":[]` + `,"route_timeout_seconds":2.5,"stream_idle_timeout_seconds":0,"affinity":"cookie"}`,
 		`"service":"later","protocol":"grpc","permissions":["read"],"endpoints":[]`,
+		`"state":"` + of[dead] + `"}]},{`, // a service whose annotation says nothing of these
 		`{"kind":"bad_annotation","operation_id":"` + s.OperationID + `","task":"\u003cscript\u003e\u001b[31m\ufffd\"\n","reason":"because","since":"`,
 		`"age_seconds":0`,
 	} {

@@ -60,6 +60,7 @@ var (
 	causeConnectTimeout = &cause{"connect_timeout", 504, grpcDeadlineExceeded, "the job did not accept a connection in time"}
 	causeBroken         = &cause{"upstream_broken", 502, grpcUnavailable, "the job broke the connection or did not speak its protocol"}
 	causeBadAnswer      = &cause{"bad_answer", 502, grpcUnavailable, "the job's answer is none that can be passed on"}
+	causeRouteTimeout   = &cause{"route_timeout", 504, grpcDeadlineExceeded, "the job did not begin its answer in time"}
 	causeIdle           = &cause{"idle_timeout", 504, grpcDeadlineExceeded, "the job took too long"}
 	causeRevoked        = &cause{"access_revoked", 403, grpcPermissionDenied, "the permission for this service was taken back"}
 	causeEnded          = &cause{"operation_ended", 503, grpcUnavailable, "the operation behind this service has ended"}

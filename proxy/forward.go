@@ -152,6 +152,7 @@ func (p *Proxy) receive(res *http.Response) error {
 	p.rules.cleanTrailerNames(res.Trailer, x) // finish has the values
 	x.watchMessages(res)
 	p.rules.protect(res.StatusCode, res.Header, x)
+	p.rules.pin(res.Header, x)
 	return nil
 }
 

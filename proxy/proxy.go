@@ -53,8 +53,8 @@ type Config struct {
 
 	// ConnectTimeout bounds one attempt to reach one endpoint. Zero: DefaultConnectTimeout.
 	ConnectTimeout time.Duration
-	// IdleTimeout ends a stream on which no byte moved in either direction for this long. Zero: DefaultIdleTimeout;
-	// negative: never.
+	// IdleTimeout ends a stream on which no byte moved in either direction for this long, unless its service has a limit of
+	// its own (discovery.Service.IdleTimeout). Zero: DefaultIdleTimeout; negative: never.
 	IdleTimeout time.Duration
 	// DrainTimeout is how long at most a stream outlives its service: within this time after an operation, or one of its
 	// services, has left the table its streams are ended, unless it comes back. Zero: DefaultDrainTimeout.

@@ -175,6 +175,7 @@ func FuzzSetCookie(f *testing.F) {
 	f.Add("YTCypressCookie=x")
 	f.Add("alpha_YTCypressCookie=x")
 	f.Add("=YTCypressCookie=x")
+	f.Add("yt_taskproxy_affinity=x")
 	f.Fuzz(func(t *testing.T, in string) {
 		got, ok := ru.cleanSetCookie(in)
 		if !ok {
@@ -184,7 +185,8 @@ func FuzzSetCookie(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if strings.HasSuffix("_"+strings.ToLower(c.Name), "_"+strings.ToLower(cookieName)) || c.Domain != "" {
+		name := "_" + strings.ToLower(c.Name)
+		if strings.HasSuffix(name, "_"+strings.ToLower(cookieName)) || strings.HasSuffix(name, "_"+affinityCookie) || c.Domain != "" {
 			t.Fatalf("%q became %q: %+v", in, got, c)
 		}
 	})

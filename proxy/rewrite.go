@@ -28,6 +28,8 @@ type rules struct {
 	// is its operation's author's to choose, and must not pass for a user.
 	trustedUsers, trustedAliases map[string]bool
 
+	onlyAffinity bool // of the cookies that no job gets, only ours is meant: see confided
+
 	framed         bool   // an admin lets other origins frame every service
 	frameAncestors string // a policy of one directive
 }
@@ -70,6 +72,8 @@ func (ru *rules) rewrite(out *http.Request, x *exchange) {
 	}
 	if !confides {
 		ru.stripCredentials(out.Header, x.source, x.credentials.Secret)
+	} else {
+		confided.stripCookies(out.Header, "")
 	}
 	out.Trailer = passingTrailers(in, confides)
 	if len(out.Trailer) > 0 {
@@ -129,6 +133,10 @@ func (ru *rules) stripCredentials(h http.Header, source auth.Source, secret stri
 			return v, !isClusterScheme(v, keepBearer)
 		}))
 	}
+	ru.stripCookies(h, secret)
+}
+
+func (ru *rules) stripCookies(h http.Header, secret string) {
 	if values, ok := h["Cookie"]; ok {
 		replace(h, "Cookie", edit(values, func(v string) (string, bool) { return ru.stripCookie(v, secret) }))
 	}

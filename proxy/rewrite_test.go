@@ -470,6 +470,7 @@ func FuzzStripCookieAnything(f *testing.F) {
 	f.Add("YTCypressCookie=1; a=2")
 	f.Add(`YTCypressCookie="a;YTCypressCookie=b"`)
 	f.Add(",YTCypressCookie=1,;YTCypressCookie 2")
+	f.Add("yt_taskproxy_affinity=1; a=2")
 	ru := &rules{cookie: cookieName}
 	f.Fuzz(func(t *testing.T, in string) {
 		got, ok := ru.stripCookie(in, "")
@@ -478,7 +479,7 @@ func FuzzStripCookieAnything(f *testing.F) {
 		}
 		r := &http.Request{Header: http.Header{"Cookie": {got}}}
 		for _, c := range r.Cookies() {
-			if strings.EqualFold(c.Name, cookieName) {
+			if strings.EqualFold(c.Name, cookieName) || strings.EqualFold(c.Name, affinityCookie) {
 				t.Fatalf("%q leaves %q", in, got)
 			}
 		}

@@ -158,6 +158,7 @@ func (p *Proxy) tunnel(ctx context.Context, x *exchange) error {
 	x.w.status = http.StatusSwitchingProtocols
 
 	p.rules.cleanAnswer(job.header, x)
+	p.rules.pin(job.header, x)
 	early, err := drain(buffered.Reader)
 	if err == nil {
 		_, err = client.Write(switching(job.header, x.id))

@@ -69,6 +69,7 @@ func (p *Proxy) watch(ctx context.Context, x *exchange) {
 
 // unwatch ends the watch; when it returns nothing ends the exchange any more.
 func (p *Proxy) unwatch(x *exchange) {
+	x.patience.stop()
 	w := &x.watch
 	w.mu.Lock()
 	w.done = true
@@ -103,7 +104,7 @@ func (p *Proxy) look(ctx context.Context, x *exchange) {
 func (p *Proxy) nextLook(x *exchange) time.Duration {
 	w, now := &x.watch, time.Now()
 	next := p.cfg.DrainTimeout / 3
-	if limit := p.cfg.IdleTimeout; limit > 0 {
+	if limit := p.idleLimit(x); limit > 0 {
 		next = min(next, limit-w.quiet())
 	}
 	if !w.recheckAt.IsZero() {
@@ -115,10 +116,19 @@ func (p *Proxy) nextLook(x *exchange) time.Duration {
 	return max(next, 0)
 }
 
+// idleLimit is for how long no byte may move: what the service's annotation says, or else Config.IdleTimeout. Not positive: for
+// ever.
+func (p *Proxy) idleLimit(x *exchange) time.Duration {
+	if limit := x.service.IdleTimeout; limit != 0 {
+		return limit
+	}
+	return p.cfg.IdleTimeout
+}
+
 // due is why the stream must end now; nil: it goes on.
 func (p *Proxy) due(ctx context.Context, x *exchange) error {
 	w, now := &x.watch, time.Now()
-	if limit := p.cfg.IdleTimeout; limit > 0 && w.quiet() >= limit {
+	if limit := p.idleLimit(x); limit > 0 && w.quiet() >= limit {
 		return causeIdle
 	}
 	service := p.cfg.Table.Load().Lookup(x.service.LongID)
