@@ -18,6 +18,13 @@ DEMO_FLAGS ?=
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -X main.version=$(VERSION)
 
+DIST_PLATFORMS ?= linux/amd64 linux/arm64 darwin/arm64
+# What `make image` makes; .ci/image says what each means when it is empty.
+IMAGE       ?= task-proxy
+PLATFORMS   ?=
+ENGINE      ?=
+IMAGE_FLAGS ?=
+
 # Everything that make downloads or makes for itself, but the Go modules. Ignored by git; `make clean` removes it.
 CACHE   := $(CURDIR)/.cache
 YT_CLI  := $(CACHE)/yt-cli/bin/yt
@@ -40,7 +47,7 @@ CAN_RACE = [ "$$(go env CGO_ENABLED)" = 1 ] && command -v $$(go env CC | cut -d'
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: all help build test race fuzz bench cover e2e e2e-suites e2e-apps e2e-tools lint fmt demo clean
+.PHONY: all help build dist image test race fuzz bench cover e2e e2e-suites e2e-apps e2e-tools lint fmt demo clean
 
 all: build test
 
@@ -49,6 +56,19 @@ help: ## List the targets
 
 build: ## Build bin/task-proxy (the product) and bin/demo
 	go build -trimpath -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
+
+dist: ## Build the binaries of a release into dist/, with checksums and the list of what is in each (VERSION)
+	rm -rf dist && mkdir dist
+	@set -e; for platform in $(DIST_PLATFORMS); do \
+		os=$${platform%/*} arch=$${platform#*/} out=dist/task-proxy-$${platform%/*}-$${platform#*/}; \
+		echo "$$out"; \
+		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build -trimpath -ldflags "-s -w $(LDFLAGS)" -o $$out ./cmd/task-proxy; \
+		go version -m $$out >$$out.modules.txt; \
+	done
+	cd dist && sha256sum * >SHA256SUMS
+
+image: ## Build the container image (IMAGE, VERSION, PLATFORMS=linux/amd64,linux/arm64)
+	IMAGE='$(IMAGE)' VERSION='$(VERSION)' PLATFORMS='$(PLATFORMS)' ENGINE='$(ENGINE)' .ci/image $(IMAGE_FLAGS)
 
 test: ## Run all tests: race detector, shuffled order; needs only Go
 	@if $(CAN_RACE); then \
