@@ -86,6 +86,11 @@ var ErrHelp = errors.New("help was asked for")
 // TASK_PROXY_<FLAG>, then the flags of the server that this one replaces. It reports every problem at once, in a *UsageError. For --help it prints the flags to out and returns
 // ErrHelp.
 func ParseConfig(args []string, getenv func(string) string, out io.Writer) (Config, error) {
+	return parseConfig(args, getenv, nil, out)
+}
+
+// parseConfig looks, unless environ is nil, at what surrounds a process too; see ParseEnviron.
+func parseConfig(args []string, getenv func(string) string, environ []string, out io.Writer) (Config, error) {
 	var c Config
 	dir, table := "", ""
 	s := newSettings()
@@ -196,6 +201,7 @@ func ParseConfig(args []string, getenv func(string) string, out io.Writer) (Conf
 	if err := s.parse(args, getenv, out); err != nil {
 		return Config{}, err
 	}
+	s.strays(environ)
 	if table == "" {
 		table = dir + "/services"
 		s.named("table-path").value, s.named("table-path").source = table, "--dir-path"
@@ -213,6 +219,9 @@ func ParseConfig(args []string, getenv func(string) string, out io.Writer) (Conf
 	s.require("yt-token-path", c.YTTokenPath != "")
 	s.require("base-domain", c.Bases.Primary() != "")
 	if len(s.problems) > 0 {
+		if environ != nil {
+			s.missingToken(c.YTTokenPath)
+		}
 		return Config{}, &UsageError{Problems: s.problems}
 	}
 	c.Effective = s.effective()
