@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -103,7 +102,7 @@ func parseConfig(args []string, getenv func(string) string, environ []string, ou
 	s.text("yt-ca-file", "", "a `file` of PEM certificates to trust towards the cluster besides the system's; empty: only the system's",
 		func(v string) (err error) {
 			if v != "" {
-				c.YTCA, err = os.ReadFile(v)
+				c.YTCA, err = readRoots(v)
 			}
 			return err
 		})
@@ -213,7 +212,9 @@ func parseConfig(args []string, getenv func(string) string, environ []string, ou
 		s.require("tls-cert-file", c.TLSCertFile != "")
 		s.require("tls-key-file", c.TLSKeyFile != "")
 	default:
-		s.note(checkPair(c.TLSCertFile, c.TLSKeyFile))
+		for _, err := range checkPair(c.TLSCertFile, c.TLSKeyFile) {
+			s.note(err)
+		}
 	}
 	s.require("yt-proxy", c.YTProxy != "")
 	s.require("yt-token-path", c.YTTokenPath != "")

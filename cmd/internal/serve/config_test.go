@@ -70,6 +70,8 @@ func TestParseConfigNamesWhatIsWrong(t *testing.T) {
 		{append(slices.Clone(good), "--dir-path=sys/x"), nil, []string{`--dir-path: "sys/x" is no absolute Cypress path`}},
 		{append(slices.Clone(good), "--table-path=//a/@b"), nil, []string{`--table-path: "//a/@b"`}},
 		{append(slices.Clone(good), "--yt-ca-file=/does/not/exist"), nil, []string{"--yt-ca-file: open /does/not/exist"}},
+		{append(slices.Clone(good), "--yt-ca-file=config_test.go"), nil, []string{"--yt-ca-file: config_test.go holds no certificate in PEM"}},
+		{append(slices.Clone(good), "--tls-cert-file=/no/cert", "--tls-key-file=/no/key"), nil, []string{"--tls-cert-file: cannot read /no/cert", "--tls-key-file: cannot read /no/key"}},
 		{append(slices.Clone(good), "--base-domain=http://x"), nil, []string{`--base-domain: `}},
 		{append(slices.Clone(good), "--yt-proxy=ftp://x"), nil, []string{`--yt-proxy: "ftp://x" is no address of a cluster`}},
 		{append(slices.Clone(good), "--spyt-rest=maybe"), nil, []string{`--spyt-rest: "maybe" is none of publish, hide`}},
