@@ -4,6 +4,7 @@
 # which versions the product is built with.
 GOLANGCI_LINT_VERSION := v2.15.0
 GRPCURL_VERSION       := v1.9.4
+GOVULNCHECK_VERSION   := v1.1.4
 # The gRPC project's interoperability client and server, of the version that the product is tested with.
 GRPC_INTEROP_VERSION  := $(shell awk '$$1 == "google.golang.org/grpc" { print $$2 }' go.mod)
 # The yt command line, the WebSocket libraries, Autobahn and h2spec are pinned in testdata/e2e.
@@ -47,7 +48,7 @@ CAN_RACE = [ "$$(go env CGO_ENABLED)" = 1 ] && command -v $$(go env CC | cut -d'
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: all help build dist image test race fuzz bench cover e2e e2e-suites e2e-apps e2e-tools lint fmt demo clean
+.PHONY: all help build dist image test race fuzz bench cover vuln e2e e2e-suites e2e-apps e2e-tools lint fmt demo clean
 
 all: build test
 
@@ -164,6 +165,9 @@ $(AUTOBAHN)/installed: testdata/e2e/autobahn.txt
 		chmod +x $(@D)/python && touch $@; } \
 		|| echo '*** The Autobahn suite is left out: it cannot be installed for $(PYTHON2) (PYTHON2=... names another)' >&2
 
+vuln: ## Look for known vulnerabilities in what the product is built from; asks vuln.go.dev
+	go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION) ./cmd/task-proxy
+
 lint: ## Run every linter of .golangci.yml, imports between packages included
 	$(GOLANGCI_LINT) run
 
@@ -174,4 +178,4 @@ demo: ## Start a local cluster, sample services and the proxy; prints what to tr
 	go run -ldflags "$(LDFLAGS)" ./cmd/demo $(DEMO_FLAGS)
 
 clean: ## Remove what make made
-	rm -rf bin $(CACHE)
+	rm -rf bin dist $(CACHE)
