@@ -4,6 +4,7 @@
 # which versions the product is built with.
 GOLANGCI_LINT_VERSION := v2.15.0
 GRPCURL_VERSION       := v1.9.4
+GOVULNCHECK_VERSION   := v1.1.4
 # What the product is measured beside, besides nginx and HAProxy of the machine.
 CADDY_VERSION := v2.11.9
 ENVOY_VERSION := 1.40.0
@@ -21,6 +22,13 @@ DEMO_FLAGS  ?=
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -X main.version=$(VERSION)
+
+DIST_PLATFORMS ?= linux/amd64 linux/arm64 darwin/arm64
+# What `make image` makes; .ci/image says what each means when it is empty.
+IMAGE       ?= task-proxy
+PLATFORMS   ?=
+ENGINE      ?=
+IMAGE_FLAGS ?=
 
 # Everything that make downloads or makes for itself, but the Go modules. Ignored by git; `make clean` removes it.
 CACHE   := $(CURDIR)/.cache
@@ -44,7 +52,7 @@ CAN_RACE = [ "$$(go env CGO_ENABLED)" = 1 ] && command -v $$(go env CC | cut -d'
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: all help build test race fuzz bench bench-peers cover e2e e2e-suites e2e-apps e2e-tools lint fmt demo clean
+.PHONY: all help build dist image test race fuzz bench bench-peers cover vuln e2e e2e-suites e2e-apps e2e-tools lint fmt demo clean
 
 all: build test
 
@@ -53,6 +61,19 @@ help: ## List the targets
 
 build: ## Build bin/task-proxy (the product) and bin/demo
 	go build -trimpath -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
+
+dist: ## Build the binaries of a release into dist/, with checksums and the list of what is in each (VERSION)
+	rm -rf dist && mkdir dist
+	@set -e; for platform in $(DIST_PLATFORMS); do \
+		os=$${platform%/*} arch=$${platform#*/} out=dist/task-proxy-$${platform%/*}-$${platform#*/}; \
+		echo "$$out"; \
+		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build -trimpath -ldflags "-s -w $(LDFLAGS)" -o $$out ./cmd/task-proxy; \
+		go version -m $$out >$$out.modules.txt; \
+	done
+	cd dist && sha256sum * >SHA256SUMS
+
+image: ## Build the container image (IMAGE, VERSION, PLATFORMS=linux/amd64,linux/arm64)
+	IMAGE='$(IMAGE)' VERSION='$(VERSION)' PLATFORMS='$(PLATFORMS)' ENGINE='$(ENGINE)' .ci/image $(IMAGE_FLAGS)
 
 test: ## Run all tests: race detector, shuffled order; needs only Go
 	@if $(CAN_RACE); then \
@@ -163,6 +184,9 @@ $(AUTOBAHN)/installed: testdata/e2e/autobahn.txt
 		chmod +x $(@D)/python && touch $@; } \
 		|| echo '*** The Autobahn suite is left out: it cannot be installed for $(PYTHON2) (PYTHON2=... names another)' >&2
 
+vuln: ## Look for known vulnerabilities in what the product is built from; asks vuln.go.dev
+	go run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION) ./cmd/task-proxy
+
 lint: ## Run every linter of .golangci.yml, imports between packages included
 	$(GOLANGCI_LINT) run
 
@@ -173,4 +197,4 @@ demo: ## Start a local cluster, sample services and the proxy; prints what to tr
 	go run -ldflags "$(LDFLAGS)" ./cmd/demo $(DEMO_FLAGS)
 
 clean: ## Remove what make made
-	rm -rf bin $(CACHE)
+	rm -rf bin dist $(CACHE)

@@ -89,9 +89,9 @@ func must(t *testing.T, passed bool) {
 	}
 }
 
-// TestE2EDocumentedCommands installs the proxy beside an empty local cluster, launches the documented services, calls
-// them in each documented way, and ends them.
-func TestE2EDocumentedCommands(t *testing.T) {
+// newStage installs the proxy beside an empty local cluster, as documented.
+func newStage(t *testing.T) *stage {
+	t.Helper()
 	x := newTools(t)
 	s := &stage{tools: x, dir: t.TempDir(), people: map[string]person{"": {}}}
 	_, r := startDemo(t, x, "--cluster-only")
@@ -105,8 +105,14 @@ func TestE2EDocumentedCommands(t *testing.T) {
 	for _, command := range install {
 		must(t, t.Run(command, func(t *testing.T) { s.ok(t, "root", command) }))
 	}
-	s.meet(t, "carol")
 	s.startProxy(t)
+	return s
+}
+
+// TestE2EDocumentedCommands launches the services of the README, calls them in each documented way, and ends them.
+func TestE2EDocumentedCommands(t *testing.T) {
+	s := newStage(t)
+	s.meet(t, "carol")
 	http, grpc := s.launch(t)
 	t.Run("list-operations", s.testListOperations)
 	t.Run("http", s.testHTTP)
@@ -175,9 +181,8 @@ func (s *stage) startProxy(t *testing.T) {
 func (s *stage) launch(t *testing.T) (http, grpc *process) {
 	t.Helper()
 	build := `CGO_ENABLED=0 go build -o "$OUT/yt-sample-grpc-service" ./examples/grpc-service`
-	goEnv := []string{"OUT=" + s.dir, "HOME=" + os.Getenv("HOME"), "GOCACHE=" + goEnv(t, "GOCACHE"), "GOMODCACHE=" + goEnv(t, "GOMODCACHE"), "GOFLAGS=" + os.Getenv("GOFLAGS")}
 	must(t, t.Run(build, func(t *testing.T) {
-		if r := s.shell(t.Context(), t, s.root, goEnv, build); r.code != 0 {
+		if r := s.shell(t.Context(), t, s.root, append(goSettings(t), "OUT="+s.dir), build); r.code != 0 {
 			t.Fatal(r.stderr)
 		}
 	}))
@@ -374,6 +379,12 @@ func (s *stage) testAbort(t *testing.T, http, grpc *process) {
 func (s *stage) curl(t *testing.T, login, arguments string) string {
 	t.Helper()
 	return s.ok(t, login, `curl -sS -o /dev/null -w '%{http_code}' `+arguments)
+}
+
+// goSettings are for commands that build.
+func goSettings(t *testing.T) []string {
+	t.Helper()
+	return []string{"HOME=" + os.Getenv("HOME"), "GOCACHE=" + goEnv(t, "GOCACHE"), "GOMODCACHE=" + goEnv(t, "GOMODCACHE"), "GOFLAGS=" + os.Getenv("GOFLAGS")}
 }
 
 func goEnv(t *testing.T, name string) string {

@@ -23,34 +23,36 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	// From the first signal on the default action is back, so that a second one ends the process at once.
 	context.AfterFunc(ctx, stop)
-	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
+	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
 }
 
 // run is main without the process around it. It returns the exit code: 0, 1 when it could not start or broke, 2 for a
 // wrong command line.
-func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
 	command := "serve"
-	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
+	if len(args) > 0 && (args[0] == "--version" || args[0] == "-version") {
+		command = "version"
+	} else if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
 		command, args = args[0], args[1:]
 	}
 	switch command {
 	case "serve":
-		return runServe(ctx, args, getenv, stdout, stderr)
+		return runServe(ctx, args, environ, stdout, stderr)
 	case "check":
-		return runCheck(ctx, args, getenv, stdout, stderr)
+		return runCheck(ctx, args, environ, stdout, stderr)
 	case "version":
 		fmt.Fprintf(stdout, "task-proxy %s %s %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 		return 0
 	case "help":
-		return runServe(ctx, []string{"--help"}, getenv, stdout, stderr)
+		return runServe(ctx, []string{"--help"}, environ, stdout, stderr)
 	default:
 		fmt.Fprintf(stderr, "task-proxy: unknown command %q; the commands are serve (also without naming it), check, version and help\n", command)
 		return 2
 	}
 }
 
-func runServe(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	cfg, code := configure(args, getenv, stdout, stderr)
+func runServe(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
+	cfg, code := configure(args, environ, stdout, stderr)
 	if code >= 0 {
 		return code
 	}
@@ -61,7 +63,7 @@ func runServe(ctx context.Context, args []string, getenv func(string) string, st
 	logger := serve.NewLogger(out, cfg)
 	log.SetFlags(0)
 	log.SetOutput(serve.StandardLog(logger))
-	serve.LimitMemory(os.DirFS("/"), getenv, logger)
+	serve.LimitMemory(os.DirFS("/"), serve.Getenv(environ), logger)
 	if err := serve.Run(ctx, cfg, logger, nil); err != nil {
 		fmt.Fprintf(out, "task-proxy: %v\n", err) // behind what was logged
 		return 1
@@ -70,8 +72,8 @@ func runServe(ctx context.Context, args []string, getenv func(string) string, st
 }
 
 // runCheck ends with 0 when nothing is missing, and with 1 when something is or the cluster does not say.
-func runCheck(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	cfg, code := configure(args, getenv, stdout, stderr)
+func runCheck(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
+	cfg, code := configure(args, environ, stdout, stderr)
 	if code >= 0 {
 		return code
 	}
@@ -87,8 +89,8 @@ func runCheck(ctx context.Context, args []string, getenv func(string) string, st
 
 // configure reads the flags. A code that is not negative ends the process: only help or the configuration was asked for,
 // or something is wrong.
-func configure(args []string, getenv func(string) string, stdout, stderr io.Writer) (cfg serve.Config, code int) {
-	cfg, err := serve.ParseConfig(args, getenv, stdout)
+func configure(args, environ []string, stdout, stderr io.Writer) (cfg serve.Config, code int) {
+	cfg, err := serve.ParseEnviron(args, environ, stdout)
 	var usage *serve.UsageError
 	switch {
 	case err == nil && cfg.DryRun:

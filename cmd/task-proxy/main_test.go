@@ -44,7 +44,8 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
-func noEnv(string) string { return "" }
+// noEnv is a process without variables.
+var noEnv []string
 
 func startCluster(t *testing.T, authOff bool) *ytlocal.Cluster {
 	t.Helper()
@@ -210,6 +211,7 @@ func TestCommands(t *testing.T) {
 		out  string
 	}{
 		{[]string{"version"}, 0, "task-proxy dev go"},
+		{[]string{"--version"}, 0, "task-proxy dev go"},
 		{[]string{"help"}, 0, "--base-domain"},
 		{[]string{"serve", "--help"}, 0, "--base-domain"},
 		{[]string{"--help"}, 0, "--base-domain"},
@@ -320,5 +322,16 @@ func TestSignals(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A variable that nobody reads is a typo, and ends the process before it begins.
+func TestUnknownVariable(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	args := []string{"--yt-proxy=127.0.0.1:1", "--yt-token-path=/none", "--base-domain=x.example.net", "--dry-run"}
+	code := run(t.Context(), args, []string{"TASK_PROXY_LISTN=:1"}, &out, &out)
+	if want := "TASK_PROXY_LISTN: no flag has this variable; is TASK_PROXY_LISTEN meant?"; code != 2 || !strings.Contains(out.String(), want) {
+		t.Errorf("exit code %d, output %q; want 2 and %q", code, out.String(), want)
 	}
 }

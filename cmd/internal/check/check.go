@@ -66,7 +66,8 @@ func (c *checker) robot(ctx context.Context, source func() (string, error)) bool
 			"yt issue-token robot-task-proxy > "+shellWord(c.cfg.YTTokenPath))
 		return false
 	case err != nil:
-		c.unanswered("who the token is of", err)
+		c.failed++
+		c.line(unknown, "whose the token is: "+cut(err.Error()), "is --yt-proxy="+c.cfg.YTProxy+" right, and can it be reached from here?")
 		return false
 	}
 	c.ok("%s answers and knows the token: it is %s's", c.client.URL(), c.login)

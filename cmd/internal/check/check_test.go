@@ -353,7 +353,7 @@ func TestClusterThatCannotBeChecked(t *testing.T) {
 		}
 	}
 	one("wrong token", "MISSING  a token that http://127.0.0.1:", "--yt-token-path="+tokenFile(t, "nobody's"))
-	one("nobody answers", "unknown  who the token is of: ", "--yt-proxy=127.0.0.1:1")
+	one("nobody answers", "unknown  whose the token is: ", "--yt-proxy=127.0.0.1:1")
 	w.set(t, "//sys/users/"+login+"/@banned", true)
 	one("banned", "unknown  whether "+login+" is a superuser: ")
 	open := newWorld(t, func(c *ytlocal.Config) { c.AuthOff = true })

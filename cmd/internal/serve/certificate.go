@@ -2,8 +2,10 @@ package serve
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -123,22 +125,32 @@ func (c *certificate) tell(pair *tls.Certificate) {
 	logger.Info("certificate loaded")
 }
 
-// checkPair reports what keeps the two files from being a certificate and its key.
-func checkPair(certFile, keyFile string) error {
-	cert, key, err := readPair(certFile, keyFile)
-	if err == nil {
-		_, err = parsePair(certFile, keyFile, cert, key)
+// checkPair reports all that keeps the two files from being a certificate and its key; nil is good.
+func checkPair(certFile, keyFile string) []error {
+	cert, certErr := readFor("tls-cert-file", certFile)
+	key, keyErr := readFor("tls-key-file", keyFile)
+	if certErr != nil || keyErr != nil {
+		return []error{certErr, keyErr}
 	}
-	return err
+	if _, err := parsePair(certFile, keyFile, cert, key); err != nil {
+		return []error{err}
+	}
+	return nil
 }
 
 func readPair(certFile, keyFile string) (cert, key []byte, err error) {
 	cert, certErr := readFor("tls-cert-file", certFile)
 	key, keyErr := readFor("tls-key-file", keyFile)
-	if certErr != nil {
-		return nil, nil, certErr
+	return cert, key, cmp.Or(certErr, keyErr)
+}
+
+// readRoots reads the file of --yt-ca-file. One that holds no certificate at all is not what was meant.
+func readRoots(path string) ([]byte, error) {
+	content, err := os.ReadFile(path)
+	if err == nil && !x509.NewCertPool().AppendCertsFromPEM(content) {
+		err = fmt.Errorf("%s holds no certificate in PEM", path)
 	}
-	return cert, key, keyErr
+	return content, err
 }
 
 // readFor reads the file that a flag names.

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -86,6 +85,11 @@ var ErrHelp = errors.New("help was asked for")
 // TASK_PROXY_<FLAG>, then the flags of the server that this one replaces. It reports every problem at once, in a *UsageError. For --help it prints the flags to out and returns
 // ErrHelp.
 func ParseConfig(args []string, getenv func(string) string, out io.Writer) (Config, error) {
+	return parseConfig(args, getenv, nil, out)
+}
+
+// parseConfig looks, unless environ is nil, at what surrounds a process too; see ParseEnviron.
+func parseConfig(args []string, getenv func(string) string, environ []string, out io.Writer) (Config, error) {
 	var c Config
 	dir, table := "", ""
 	s := newSettings()
@@ -98,7 +102,7 @@ func ParseConfig(args []string, getenv func(string) string, out io.Writer) (Conf
 	s.text("yt-ca-file", "", "a `file` of PEM certificates to trust towards the cluster besides the system's; empty: only the system's",
 		func(v string) (err error) {
 			if v != "" {
-				c.YTCA, err = os.ReadFile(v)
+				c.YTCA, err = readRoots(v)
 			}
 			return err
 		})
@@ -196,6 +200,7 @@ func ParseConfig(args []string, getenv func(string) string, out io.Writer) (Conf
 	if err := s.parse(args, getenv, out); err != nil {
 		return Config{}, err
 	}
+	s.strays(environ)
 	if table == "" {
 		table = dir + "/services"
 		s.named("table-path").value, s.named("table-path").source = table, "--dir-path"
@@ -207,12 +212,17 @@ func ParseConfig(args []string, getenv func(string) string, out io.Writer) (Conf
 		s.require("tls-cert-file", c.TLSCertFile != "")
 		s.require("tls-key-file", c.TLSKeyFile != "")
 	default:
-		s.note(checkPair(c.TLSCertFile, c.TLSKeyFile))
+		for _, err := range checkPair(c.TLSCertFile, c.TLSKeyFile) {
+			s.note(err)
+		}
 	}
 	s.require("yt-proxy", c.YTProxy != "")
 	s.require("yt-token-path", c.YTTokenPath != "")
 	s.require("base-domain", c.Bases.Primary() != "")
 	if len(s.problems) > 0 {
+		if environ != nil {
+			s.missingToken(c.YTTokenPath)
+		}
 		return Config{}, &UsageError{Problems: s.problems}
 	}
 	c.Effective = s.effective()

@@ -52,7 +52,9 @@ func TestParseConfigNamesWhatIsWrong(t *testing.T) {
 		want []string // a part of each problem
 	}{
 		{nil, nil, []string{"--yt-proxy (or TASK_PROXY_YT_PROXY) is required", "--yt-token-path (or TASK_PROXY_YT_TOKEN_PATH) is required", "--base-domain (or TASK_PROXY_BASE_DOMAIN) is required"}},
-		{append(slices.Clone(good), "--nonsense=1"), nil, []string{"unknown: --nonsense"}},
+		{append(slices.Clone(good), "--nonsense=1"), nil, []string{"unknown flag --nonsense"}},
+		{append(slices.Clone(good), "--lissten=:1"), nil, []string{"unknown flag --lissten; is --listen meant?"}},
+		{append(slices.Clone(good), "--listen"), nil, []string{"--listen needs a value, as in --listen=:8080"}},
 		{append(slices.Clone(good), "--listen=8080"), nil, []string{`--listen: "8080" is no address`}},
 		{append(slices.Clone(good), "--listen=:99999"), nil, []string{`--listen: ":99999" has no port`}},
 		{append(slices.Clone(good), "--discovery-period=10"), nil, []string{`--discovery-period: "10" is no duration`}},
@@ -68,6 +70,8 @@ func TestParseConfigNamesWhatIsWrong(t *testing.T) {
 		{append(slices.Clone(good), "--dir-path=sys/x"), nil, []string{`--dir-path: "sys/x" is no absolute Cypress path`}},
 		{append(slices.Clone(good), "--table-path=//a/@b"), nil, []string{`--table-path: "//a/@b"`}},
 		{append(slices.Clone(good), "--yt-ca-file=/does/not/exist"), nil, []string{"--yt-ca-file: open /does/not/exist"}},
+		{append(slices.Clone(good), "--yt-ca-file=config_test.go"), nil, []string{"--yt-ca-file: config_test.go holds no certificate in PEM"}},
+		{append(slices.Clone(good), "--tls-cert-file=/no/cert", "--tls-key-file=/no/key"), nil, []string{"--tls-cert-file: cannot read /no/cert", "--tls-key-file: cannot read /no/key"}},
 		{append(slices.Clone(good), "--base-domain=http://x"), nil, []string{`--base-domain: `}},
 		{append(slices.Clone(good), "--yt-proxy=ftp://x"), nil, []string{`--yt-proxy: "ftp://x" is no address of a cluster`}},
 		{append(slices.Clone(good), "--spyt-rest=maybe"), nil, []string{`--spyt-rest: "maybe" is none of publish, hide`}},
@@ -99,6 +103,62 @@ func TestParseConfigNamesWhatIsWrong(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Whoever has made several mistakes hears of all at once: flags, files, variables that nobody reads.
+func TestParseEnvironNamesAllThatIsWrong(t *testing.T) {
+	t.Parallel()
+	environ := []string{
+		"TASK_PROXY_BASE_DOMIAN=tp.example.net", "TASK_PROXY_IDLE_TIMEOUT=soon", "TASK_PROXY_COLOUR=red", "TASK_PROXY_EMPTY=", "HOME=/",
+		"TASK_PROXY_YT_PROXY=cluster", "TASK_PROXY_NAMESPACE=yt",
+		// What Kubernetes says about services called task-proxy and task-proxy-admin.
+		"TASK_PROXY_SERVICE_HOST=10.0.0.1", "TASK_PROXY_SERVICE_PORT=80", "TASK_PROXY_SERVICE_PORT_HTTP=80", "TASK_PROXY_PORT=tcp://10.0.0.1:80",
+		"TASK_PROXY_PORT_80_TCP=tcp://10.0.0.1:80", "TASK_PROXY_PORT_80_TCP_PROTO=tcp", "TASK_PROXY_ADMIN_SERVICE_HOST=10.0.0.2",
+		"TASK_PROXY_ADMIN_PORT_9102_TCP_ADDR=10.0.0.2",
+	}
+	_, err := ParseEnviron([]string{"--lissten=:1", "--admin-listen=9102", "--yt-token-path=/does/not/exist", "--yt-ca-file=/nor/does/this"}, environ, nil)
+	var usage *UsageError
+	if !errors.As(err, &usage) {
+		t.Fatalf("err = %v, want a UsageError", err)
+	}
+	want := []string{
+		"unknown flag --lissten; is --listen meant?",
+		"--yt-ca-file: open /nor/does/this: no such file or directory",
+		`--admin-listen: "9102" is no address like :8080 or 127.0.0.1:8080`,
+		`TASK_PROXY_IDLE_TIMEOUT (--idle-timeout): "soon" is no duration like 10s or 1m30s`,
+		"TASK_PROXY_BASE_DOMIAN: no flag has this variable; is TASK_PROXY_BASE_DOMAIN meant?",
+		"TASK_PROXY_COLOUR: no flag has this variable",
+		"TASK_PROXY_NAMESPACE: no flag has this variable",
+		"--base-domain (or TASK_PROXY_BASE_DOMAIN) is required",
+		"--yt-token-path: the robot's token: cannot read /does/not/exist: no such file or directory",
+	}
+	if !slices.Equal(usage.Problems, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(usage.Problems, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestParseEnvironReadsVariables(t *testing.T) {
+	t.Parallel()
+	environ := []string{"TASK_PROXY_YT_PROXY=first", "TASK_PROXY_YT_PROXY=second", "TASK_PROXY_YT_TOKEN_PATH=/t", "TASK_PROXY_BASE_DOMAIN=tp.example.net", "TASK_PROXY_PORT=tcp://10.0.0.1:80"}
+	c, err := ParseEnviron(nil, environ, nil)
+	if err != nil || c.YTProxy != "first" || c.YTTokenPath != "/t" {
+		t.Errorf("got %q, %q, %v", c.YTProxy, c.YTTokenPath, err)
+	}
+}
+
+func TestDistance(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"abc", "", 3}, {"", "ab", 2}, {"listen", "lissten", 1}, {"domian", "domain", 1}, {"kitten", "sitting", 3}, {"ca", "abc", 3}} {
+		if got := distance(tt.a, tt.b); got != tt.want {
+			t.Errorf("distance(%q, %q) = %d, want %d", tt.a, tt.b, got, tt.want)
+		}
+		if got := distance(tt.b, tt.a); got != tt.want {
+			t.Errorf("distance(%q, %q) = %d, want %d", tt.b, tt.a, got, tt.want)
+		}
 	}
 }
 

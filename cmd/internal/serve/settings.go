@@ -113,7 +113,7 @@ func (s *settings) number(name string, def, least, most int, usage string, dst *
 }
 
 func envName(flag string) string {
-	return "TASK_PROXY_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+	return variablePrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
 // parse fills every setting from the flag, the variable, the legacy flag or the default. It returns only ErrHelp; what is wrong is added to
@@ -127,7 +127,7 @@ func (s *settings) parse(args []string, getenv func(string) string, out io.Write
 		}
 		args = s.fs.Args()
 		if err != nil {
-			s.problems = append(s.problems, strings.Replace(err.Error(), "not defined: -", "unknown: --", 1))
+			s.note(s.inOurWords(err))
 			continue
 		}
 		if len(args) == 0 {
@@ -152,6 +152,17 @@ func (s *settings) parse(args []string, getenv func(string) string, out io.Write
 		}
 	}
 	return nil
+}
+
+// inOurWords is an error of package flag with the flag as one writes it.
+func (s *settings) inOurWords(err error) error {
+	if _, name, ok := strings.Cut(err.Error(), "not defined: -"); ok {
+		return s.unknownFlag(name)
+	}
+	if _, name, ok := strings.Cut(err.Error(), "needs an argument: -"); ok {
+		return fmt.Errorf("--%s needs a value, as in --%s=%s", name, name, s.fs.Lookup(name).DefValue)
+	}
+	return err
 }
 
 // note adds a problem; nil is none.
