@@ -196,6 +196,8 @@ func TestOldValuesCount(t *testing.T) {
 	kind := map[string]corev1.ServiceType{"v0.1-readme": "LoadBalancer", "v0.3-docs": "LoadBalancer", "v0.2-values": "NodePort", "siblings": "ClusterIP", "gateway": "ClusterIP"}
 	port := map[string]int32{"v0.1-readme": 443, "v0.3-docs": 443, "v0.2-values": 80}
 	replicas := map[string]int32{"v0.1-readme": 2, "v0.1-values": 1, "v0.2-values": 1, "siblings": 3, "minimal": 2}
+	certificate := map[string]string{"v0.1-readme": "yt-domain-cert", "v0.2-values": "", "siblings": "services-cert", "tls": "services-cert"}
+	token := map[string]string{"minimal": "task-proxy-token", "siblings": "all-tokens", "everything": "robot"}
 	seen := 0
 	each(t, func(t *testing.T, name string, rendered map[string]string) {
 		all := objects(t, rendered)
@@ -221,6 +223,18 @@ func TestOldValuesCount(t *testing.T) {
 			if p := port[name]; p != 0 && service.Spec.Ports[0].Port != p {
 				t.Errorf("the Service has port %d, want %d", service.Spec.Ports[0].Port, p)
 			}
+		}
+		secrets := map[string]string{}
+		for _, v := range deployment.Spec.Template.Spec.Volumes {
+			if v.Secret != nil {
+				secrets[v.Name] = v.Secret.SecretName
+			}
+		}
+		if s, ok := certificate[name]; ok && secrets["cert"] != s {
+			t.Errorf("the certificate is from the Secret %q, want %q", secrets["cert"], s)
+		}
+		if s, ok := token[name]; ok && secrets["token"] != s {
+			t.Errorf("the token is from the Secret %q, want %q", secrets["token"], s)
 		}
 		if r, ok := replicas[name]; ok && *deployment.Spec.Replicas != r {
 			t.Errorf("%d replicas, want %d", *deployment.Spec.Replicas, r)
