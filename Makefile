@@ -10,6 +10,8 @@ CADDY_VERSION := v2.11.9
 ENVOY_VERSION := 1.40.0
 # The gRPC project's interoperability client and server, of the version that the product is tested with.
 GRPC_INTEROP_VERSION  := $(shell awk '$$1 == "google.golang.org/grpc" { print $$2 }' go.mod)
+# The Helm that the chart is tested with.
+HELM_VERSION          := $(shell awk '$$2 == "helm.sh/helm/v3" { print $$3 } $$1 == "helm.sh/helm/v3" { print $$2 }' testdata/chart/go.mod)
 # The yt command line, the WebSocket libraries, Autobahn and h2spec are pinned in testdata/e2e.
 
 # How long each fuzz target runs, and what `make bench` runs.
@@ -52,7 +54,7 @@ CAN_RACE = [ "$$(go env CGO_ENABLED)" = 1 ] && command -v $$(go env CC | cut -d'
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: all help build dist image test race fuzz bench bench-peers cover vuln e2e e2e-suites e2e-apps e2e-tools lint fmt demo clean
+.PHONY: all help build dist image test race fuzz bench bench-peers cover vuln chart chart-test e2e e2e-suites e2e-apps e2e-tools lint fmt demo clean
 
 all: build test
 
@@ -122,6 +124,14 @@ cover: ## Show what the tests cover (.cache/cover.html has it line by line)
 	go test -coverpkg=./... -coverprofile=$(CACHE)/cover.out $(PKG)
 	go tool cover -html=$(CACHE)/cover.out -o $(CACHE)/cover.html
 	go tool cover -func=$(CACHE)/cover.out | tail -n 1
+
+# Helm as a library, in a Go module of its own. `make chart-test UPDATE=1` writes the goldens anew: look at what git says has changed.
+chart-test: ## Lint and render the Helm chart, check it against the Kubernetes API and the binary (UPDATE=1 writes goldens)
+	go test -C testdata/chart -count=1 -timeout 10m . $(if $(UPDATE),-update)
+
+chart: ## Package the Helm chart into dist/
+	mkdir -p dist
+	go run helm.sh/helm/v3/cmd/helm@$(HELM_VERSION) package chart -d dist
 
 e2e: e2e-tools ## Run the documented commands with the real yt CLI, curl and grpcurl, and others' suites; needs python3, curl, PyPI
 	YT_CLI=$(YT_CLI) GRPCURL=$(GRPCURL) go test -tags e2e -run '^TestE2E' -count=1 -timeout 15m -v ./cmd/demo

@@ -97,7 +97,7 @@ func parseConfig(args []string, getenv func(string) string, environ []string, ou
 		c.YTProxy = v
 		return ytclient.CheckProxy(v)
 	})
-	s.text("yt-token-path", "", "the `file` with the robot's token, or a directory with just that file; read again when it changes; required",
+	s.text("yt-token-path", "", "the `file` with the robot's token, or a directory with just that file, or with one called token; read again when it changes; required",
 		func(v string) error { c.YTTokenPath = v; return nil })
 	s.text("yt-ca-file", "", "a `file` of PEM certificates to trust towards the cluster besides the system's; empty: only the system's",
 		func(v string) (err error) {

@@ -228,10 +228,15 @@ func TestTokenFile(t *testing.T) {
 	want("two")
 	write("three", start.Add(3*time.Second))
 	want("three")
+	if err := os.WriteFile(filepath.Join(dir, "another-token"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	write("four", start.Add(4*time.Second))
+	want("four") // a secret may have further keys
 	if n := strings.Count(log.String(), "using the last token"); n != 2 {
 		t.Errorf("%d warnings, want one for the empty file and one for the missing:\n%s", n, &log)
 	}
-	for _, secret := range []string{"one", "two", "three"} {
+	for _, secret := range []string{"one", "two", "three", "four"} {
 		if strings.Contains(log.String(), `"`+secret) {
 			t.Errorf("the log shows the token %q", secret)
 		}
@@ -251,7 +256,7 @@ func TestOpenTokenSaysWhatIsWrong(t *testing.T) {
 	for path, want := range map[string]string{
 		filepath.Join(dir, "missing"): "cannot read " + filepath.Join(dir, "missing") + ": no such file",
 		empty:                         empty + " is empty",
-		dir:                           "holds 2 files, want one",
+		dir:                           "holds 2 files, none of them called token: want one",
 	} {
 		if _, err := openToken(path, nil); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("openToken(%s) = %v, want one line with %q", path, err, want)

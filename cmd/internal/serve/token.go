@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -93,8 +94,8 @@ func tokenError(path string, err error) error {
 	return fmt.Errorf("the robot's token: cannot read %s: %w", path, err)
 }
 
-// singleFile is path, or the one file in the directory path: a mounted Kubernetes secret is a directory whose file is
-// named by the secret's key. Names that begin with a dot are the mount's own.
+// singleFile is path, or the one file in the directory path, or of several the one called token: a mounted Kubernetes secret
+// is a directory whose files are named by the secret's keys. Names that begin with a dot are the mount's own.
 func singleFile(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -113,10 +114,13 @@ func singleFile(path string) (string, error) {
 			found = append(found, e.Name())
 		}
 	}
-	if len(found) != 1 {
-		return "", fmt.Errorf("the robot's token: the directory %s holds %d files, want one", path, len(found))
+	switch {
+	case len(found) == 1:
+		return filepath.Join(path, found[0]), nil
+	case slices.Contains(found, "token"):
+		return filepath.Join(path, "token"), nil
 	}
-	return filepath.Join(path, found[0]), nil
+	return "", fmt.Errorf("the robot's token: the directory %s holds %d files, none of them called token: want one", path, len(found))
 }
 
 // parseToken trims what surrounds a token: white space, and the quotes with which the yt command line prints it.
