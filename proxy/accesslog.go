@@ -46,8 +46,11 @@ type exchange struct {
 	upgraded  *upgraded // the tunnel's other end, once the job agreed
 
 	bytesIn, bytesOut atomic.Int64 // bodies and tunnels; written by copying goroutines
-	bodyEnded         atomic.Bool  // the caller's body was read to its end; written by the goroutine that sends it on
-	grpcStatus        string
+	// What of them is in the metrics already; written by whoever looks at these too.
+	countedIn, countedOut atomic.Int64
+	carried               protocol    // whose bytes they are; fixed before others look
+	bodyEnded             atomic.Bool // the caller's body was read to its end; written by the goroutine that sends it on
+	grpcStatus            string
 
 	failure  *cause // why we answered ourselves
 	err      error  // what the log says about it
@@ -70,6 +73,7 @@ func exchangeOf(ctx context.Context) *exchange {
 func (p *Proxy) begin(w http.ResponseWriter, r *http.Request) *exchange {
 	x := &exchange{in: r, id: requestID(r.Header), start: time.Now(), grpc: isGRPC(r.Header)}
 	x.w = &responseWriter{ResponseWriter: w, x: x, rules: &p.rules}
+	x.carried = x.protocol()
 	return x
 }
 
@@ -119,15 +123,15 @@ func (x *exchange) status() int {
 	return x.w.status
 }
 
-// protocol is the word for metrics and logs.
-func (x *exchange) protocol() string {
+// protocol is what the caller speaks, as far as the job has agreed to it.
+func (x *exchange) protocol() protocol {
 	switch {
 	case x.upgraded != nil:
-		return "websocket"
+		return protocolWebSocket
 	case x.grpc:
-		return "grpc"
+		return protocolGRPC
 	}
-	return "http"
+	return protocolHTTP
 }
 
 // accessLog writes the one line of a request. Neither query nor headers are in it: both can hold secrets.
@@ -145,7 +149,7 @@ func (p *Proxy) accessLog(x *exchange, took time.Duration) {
 	add("host", x.in.Host)
 	add("path", x.in.URL.EscapedPath())
 	add("remote", x.in.RemoteAddr)
-	add("protocol", x.protocol())
+	add("protocol", x.protocol().String())
 	if s := x.service; s != nil {
 		add("operation_id", s.OperationID)
 		add("task", s.Task)
