@@ -85,6 +85,7 @@ func runCheck(ctx context.Context, args []string, getenv func(string) string, st
 // or something is wrong.
 func configure(args []string, getenv func(string) string, stdout, stderr io.Writer) (cfg serve.Config, code int) {
 	cfg, err := serve.ParseConfig(args, getenv, stdout)
+	cfg.Version = version
 	var usage *serve.UsageError
 	switch {
 	case err == nil && cfg.DryRun:
