@@ -134,6 +134,25 @@ func (x *exchange) protocol() protocol {
 	return protocolHTTP
 }
 
+// decision is what came of asking whether the caller may have the service, in a word; empty: it did not come to that.
+func (x *exchange) decision(open bool) string {
+	switch {
+	case x.peer:
+		return "peer" // by where it comes from
+	case x.authorized && x.held:
+		return "allow_stale" // by what the cluster said before it went away
+	case x.authorized:
+		return "allow"
+	case x.failure == causeNoCluster, x.failure == causeTooMany, x.failure == causeAuthOff:
+		return "undecided"
+	case x.failure != nil && x.failure.isAuth():
+		return "deny"
+	case open && x.service != nil:
+		return "open" // nobody is asked who they are
+	}
+	return ""
+}
+
 // accessLog writes the one line of a request. Neither query nor headers are in it: both can hold secrets.
 func (p *Proxy) accessLog(x *exchange, took time.Duration) {
 	attrs := make([]slog.Attr, 0, 24)
@@ -145,6 +164,7 @@ func (p *Proxy) accessLog(x *exchange, took time.Duration) {
 	add("request_id", x.id)
 	add("user", x.login)
 	add("source", x.authSource())
+	add("decision", x.decision(p.cfg.AuthDisabled))
 	add("method", x.in.Method)
 	add("host", x.in.Host)
 	add("path", x.in.URL.EscapedPath())
