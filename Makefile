@@ -54,7 +54,7 @@ CAN_RACE = [ "$$(go env CGO_ENABLED)" = 1 ] && command -v $$(go env CC | cut -d'
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: all help build dist image test race fuzz bench bench-peers cover vuln chart chart-test e2e e2e-suites e2e-apps e2e-tools lint fmt demo clean
+.PHONY: all help build dist image test race fuzz bench bench-peers cover vuln generate alerts chart chart-test e2e e2e-suites e2e-apps e2e-tools lint fmt demo clean
 
 all: build test
 
@@ -202,6 +202,12 @@ lint: ## Run every linter of .golangci.yml, imports between packages included
 
 fmt: ## Format the code: gofmt -s, imports in three groups
 	$(GOLANGCI_LINT) fmt
+
+generate: ## Write chart/files: dashboard, alerts and their page (cmd/internal/observe)
+	go generate ./cmd/internal/observe
+
+alerts: ## Have Prometheus's own parser and engine try chart/files (needs the Go module proxy)
+	go test -C testdata/observe ./...
 
 demo: ## Start a local cluster, sample services and the proxy; prints what to try (DEMO_FLAGS)
 	go run -ldflags "$(LDFLAGS)" ./cmd/demo $(DEMO_FLAGS)

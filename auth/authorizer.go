@@ -153,7 +153,7 @@ func New(cfg Config) (*Authorizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the cache of decisions: %w", err)
 	}
-	m, err := newMetrics(cfg.Registerer, identities.sizes, decisions.sizes)
+	m, err := newMetrics(cfg.Registerer, identities.tally(), decisions.tally())
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func New(cfg Config) (*Authorizer, error) {
 		return nil, fmt.Errorf("make the memory of logins: %w", err)
 	}
 	c := newCrew()
-	return &Authorizer{
+	a := &Authorizer{
 		cluster: cfg.Cluster,
 		digests: newDigester(),
 		identities: &book[digest, string]{
@@ -184,7 +184,12 @@ func New(cfg Config) (*Authorizer, error) {
 		log:          cfg.Logger,
 		timeout:      cfg.CallTimeout,
 		canaryPeriod: cfg.CanaryPeriod,
-	}, nil
+	}
+	away := func() bool { return a.identities.outage.isAway() || a.decisions.outage.isAway() }
+	if err := m.registerStates(a.open.Load, away); err != nil {
+		return nil, err
+	}
+	return a, nil
 }
 
 // Close cancels the calls under way, waits for their end, and takes the metrics out of the Registerer. Afterwards what

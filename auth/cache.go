@@ -76,6 +76,8 @@ type cache[K comparable, V any] struct {
 	life   lifetimes
 	seed   maphash.Seed
 	shards []*shard[K, V]
+
+	evictedGrants, evictedRefusals atomic.Int64 // for want of room
 }
 
 // shard is a part of a cache, and of the calls under way for it (flight.go).
@@ -164,7 +166,9 @@ func (c *cache[K, V]) grant(key K, value V, asked time.Duration) answer[V] {
 	// Somewhere between the last tenth and the last twentieth, so that entries made together do not come back together.
 	g.renewAt = g.expires - c.life.grant/20 - rand.N(c.life.grant/20+1)
 	g.tried.Store(int64(asked - attemptPause))
-	sh.grants.Add(key, g)
+	if sh.grants.Add(key, g) {
+		c.evictedGrants.Add(1)
+	}
 	sh.refusals.Remove(key)
 	return answer[V]{outcome: granted, value: value, expires: g.expires}
 }
@@ -173,7 +177,9 @@ func (c *cache[K, V]) grant(key K, value V, asked time.Duration) answer[V] {
 func (c *cache[K, V]) refuse(key K, err error, asked time.Duration) {
 	sh := c.shard(key)
 	sh.grants.Remove(key)
-	sh.refusals.Add(key, refusal{err: err, asked: asked, expires: asked + c.life.deny})
+	if sh.refusals.Add(key, refusal{err: err, asked: asked, expires: asked + c.life.deny}) {
+		c.evictedRefusals.Add(1)
+	}
 }
 
 // fail notes that the cluster did not decide. If it could not be reached at all, an earlier yes is held, and returned;
@@ -228,4 +234,9 @@ func (c *cache[K, V]) sizes() (grants, refusals int) {
 		refusals += sh.refusals.Len()
 	}
 	return grants, refusals
+}
+
+// tally is for the metrics.
+func (c *cache[K, V]) tally() *tally {
+	return &tally{sizes: c.sizes, evictedGrants: &c.evictedGrants, evictedRefusals: &c.evictedRefusals}
 }

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -27,9 +28,14 @@ type metrics struct {
 	limited   *prometheus.CounterVec
 }
 
-// newMetrics makes the collectors and registers them. Each of the functions returns how many answers of yes and of no a
-// cache remembers.
-func newMetrics(r prometheus.Registerer, identities, decisions func() (grants, refusals int)) (*metrics, error) {
+// tally is what a cache counts by itself.
+type tally struct {
+	sizes                          func() (grants, refusals int) // how many answers of yes and of no are remembered
+	evictedGrants, evictedRefusals *atomic.Int64
+}
+
+// newMetrics makes the collectors and registers them.
+func newMetrics(r prometheus.Registerer, identities, decisions *tally) (*metrics, error) {
 	perCache := []string{"cache"}
 	m := &metrics{
 		registerer: r,
@@ -69,15 +75,46 @@ func newMetrics(r prometheus.Registerer, identities, decisions func() (grants, r
 			ConstLabels: prometheus.Labels{"cache": label},
 		}, func() float64 { return float64(count()) })
 	}
+	evictions := func(label string, counts ...*atomic.Int64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name:        "yt_task_proxy_auth_cache_evictions_total",
+			Help:        "Total number of remembered answers that gave way to newer ones because the cache was full.",
+			ConstLabels: prometheus.Labels{"cache": label},
+		}, func() (sum float64) {
+			for _, c := range counts {
+				sum += float64(c.Load())
+			}
+			return sum
+		})
+	}
 	return m, m.register(
 		m.hits, m.misses, m.inflight, m.waiting, m.stale, m.refreshes, m.limited,
-		entries(labelIdentity, func() int { n, _ := identities(); return n }),
-		entries(labelDecision, func() int { n, _ := decisions(); return n }),
+		entries(labelIdentity, func() int { n, _ := identities.sizes(); return n }),
+		entries(labelDecision, func() int { n, _ := decisions.sizes(); return n }),
 		entries(labelFailures, func() int {
-			_, i := identities()
-			_, d := decisions()
+			_, i := identities.sizes()
+			_, d := decisions.sizes()
 			return i + d
 		}),
+		evictions(labelIdentity, identities.evictedGrants),
+		evictions(labelDecision, decisions.evictedGrants),
+		evictions(labelFailures, identities.evictedRefusals, decisions.evictedRefusals),
+	)
+}
+
+// registerStates registers what an authorizer knows about its cluster, each 1 or 0.
+func (m *metrics) registerStates(open, away func() bool) error {
+	state := func(name, help string, is func() bool) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "yt_task_proxy_auth_" + name, Help: help}, func() float64 {
+			if is() {
+				return 1
+			}
+			return 0
+		})
+	}
+	return m.register(
+		state("cluster_auth_off", "Whether the cluster takes credentials that nobody has, so that nobody is let in: 1 or 0.", open),
+		state("cluster_unreachable", "Whether the last call that asked about a caller could not reach the cluster: 1 or 0.", away),
 	)
 }
 

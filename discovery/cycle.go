@@ -329,6 +329,7 @@ func (d *Discovery) tell(next []Problem) {
 	added, removed := diffProblems(d.Problems(), next)
 	d.problems.Store(&next)
 	d.metrics.observeProblems(next)
+	d.metrics.operations.Set(float64(len(d.tracked)))
 	for i, p := range added {
 		if i == maxLogged {
 			d.log.Warn("further problems of services", "problems", len(added)-i)

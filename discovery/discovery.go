@@ -181,7 +181,7 @@ func New(cfg Config) (*Discovery, error) {
 		d.log = slog.New(slog.DiscardHandler)
 	}
 	var err error
-	if d.metrics, err = newMetrics(cfg.Registerer); err != nil {
+	if d.metrics, err = newMetrics(cfg.Registerer, d.staleLimit); err != nil {
 		return nil, err
 	}
 	if cfg.Store != nil {

@@ -31,8 +31,10 @@ const (
 func (d *Discovery) Await(ctx context.Context, login, name string) bool {
 	f := d.early.join(login, name, time.Now())
 	if f == nil {
+		d.metrics.awaited.WithLabelValues(earlyDeclined).Inc()
 		return false
 	}
+	d.metrics.awaited.WithLabelValues(earlyWaited).Inc()
 	defer d.early.leave()
 	timeout := time.NewTimer(awaitLimit)
 	defer timeout.Stop()

@@ -2,8 +2,15 @@ package discovery
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+)
+
+// What became of a request that would wait for an early cycle.
+const (
+	earlyWaited   = "waited"
+	earlyDeclined = "declined"
 )
 
 // metrics of discovery. No label carries an operation's id, a name from an annotation or a login.
@@ -21,10 +28,14 @@ type metrics struct {
 	lease       prometheus.Gauge
 	rewrites    prometheus.Counter
 	yielding    prometheus.Gauge
+	operations  prometheus.Gauge
+	upToDate    prometheus.Gauge
+	awaited     *prometheus.CounterVec
 }
 
 // newMetrics makes the collectors and registers them; a nil Registerer leaves them unregistered.
-func newMetrics(r prometheus.Registerer) (*metrics, error) {
+// staleLimit is told too: an alert about old cycles depends on it.
+func newMetrics(r prometheus.Registerer, staleLimit time.Duration) (*metrics, error) {
 	m := &metrics{
 		succeeded: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "yt_task_proxy_discovery_success_total",
@@ -75,6 +86,18 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "yt_task_proxy_discovery_table_foreign_rewrites_total",
 			Help: "Total number of times that somebody else was seen to have changed the services table.",
 		}),
+		operations: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "yt_task_proxy_discovery_operations",
+			Help: "Current number of running operations that publish services or ask for it.",
+		}),
+		upToDate: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "yt_task_proxy_discovery_table_last_success_timestamp_seconds",
+			Help: "When this replica last knew the services table to be what it should be; 0 if it never was the one to write it.",
+		}),
+		awaited: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "yt_task_proxy_discovery_early_requests_total",
+			Help: "Total number of requests for unknown services that waited for an early cycle, or were declined one.",
+		}, []string{"result"}),
 		yielding: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "yt_task_proxy_discovery_table_yielding",
 			Help: "Whether the services table is not written because somebody else keeps rewriting it: 1 or 0.",
@@ -83,13 +106,28 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	for _, k := range problemKinds {
 		m.problems.WithLabelValues(string(k))
 	}
+	for _, c := range causes {
+		m.failed.WithLabelValues(c.reason)
+	}
+	m.failed.WithLabelValues(otherCause)
+	for _, r := range []string{earlyWaited, earlyDeclined} {
+		m.awaited.WithLabelValues(r)
+	}
 	for _, r := range writeResults {
 		m.writes.WithLabelValues(string(r))
 	}
 	if r == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.succeeded, m.failed, m.duration, m.lastSuccess, m.lastCalls, m.refreshes, m.routes, m.endpoints, m.problems, m.writes, m.lease, m.rewrites, m.yielding} {
+	limit := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "yt_task_proxy_discovery_stale_limit_seconds",
+		Help: "How long endpoints are kept while the cluster cannot be asked about them: --stale-limit.",
+	})
+	limit.Set(staleLimit.Seconds())
+	for _, c := range []prometheus.Collector{
+		m.succeeded, m.failed, m.duration, m.lastSuccess, m.lastCalls, m.refreshes, m.routes, m.endpoints, m.problems, m.writes, m.lease, m.rewrites, m.yielding,
+		m.operations, m.upToDate, m.awaited, limit,
+	} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register the metrics of discovery: %w", err)
 		}

@@ -151,5 +151,8 @@ func cause(err error) string {
 			return c.reason
 		}
 	}
-	return "other"
+	return otherCause
 }
+
+// otherCause is the word for all that has none of its own.
+const otherCause = "other"

@@ -477,7 +477,7 @@ func TestTable(t *testing.T) {
 
 func TestInitialRows(t *testing.T) {
 	t.Parallel()
-	m, err := newMetrics(nil)
+	m, err := newMetrics(nil, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,7 @@ func (r *replicas) add(login string) {
 		t.Fatal(err)
 	}
 	r.admin("add_member", http.MethodPost, map[string]any{"group": "superusers", "member": login})
-	m, err := newMetrics(nil)
+	m, err := newMetrics(nil, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +290,7 @@ func TestReplicaWithoutRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := newMetrics(nil)
+	m, err := newMetrics(nil, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

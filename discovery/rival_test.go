@@ -32,7 +32,7 @@ func TestRival(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				m, err := newMetrics(nil)
+				m, err := newMetrics(nil, time.Minute)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -83,6 +83,7 @@ func (t *table) sync(ctx context.Context) {
 	}
 	if t.known && t.age < rereadAfter {
 		if _, write := t.decide(); !write {
+			t.succeed()
 			return
 		}
 	}
@@ -107,6 +108,16 @@ func (t *table) sync(ctx context.Context) {
 		t.exists, t.content, t.failing = true, rows, ""
 		t.metrics.writes.WithLabelValues(string(written)).Inc()
 		t.log.Info("services table written", "rows", len(rows))
+	}
+	if err == nil {
+		t.succeed()
+	}
+}
+
+// succeed notes that the table holds what it should, unless it is left to a rival.
+func (t *table) succeed() {
+	if !t.rival.ahead {
+		t.metrics.upToDate.SetToCurrentTime()
 	}
 }
 

@@ -47,8 +47,11 @@ type exchange struct {
 	upgraded  *upgraded // the tunnel's other end, once the job agreed
 
 	bytesIn, bytesOut atomic.Int64 // bodies and tunnels; written by copying goroutines
-	bodyEnded         atomic.Bool  // the caller's body was read to its end; written by the goroutine that sends it on
-	grpcStatus        string
+	// What of them is in the metrics already; written by whoever looks at these too.
+	countedIn, countedOut atomic.Int64
+	carried               protocol    // whose bytes they are; fixed before others look
+	bodyEnded             atomic.Bool // the caller's body was read to its end; written by the goroutine that sends it on
+	grpcStatus            string
 
 	failure  *cause // why we answered ourselves
 	err      error  // what the log says about it
@@ -71,6 +74,7 @@ func exchangeOf(ctx context.Context) *exchange {
 func (p *Proxy) begin(w http.ResponseWriter, r *http.Request) *exchange {
 	x := &exchange{in: r, id: requestID(r.Header), start: time.Now(), grpc: isGRPC(r.Header)}
 	x.w = &responseWriter{ResponseWriter: w, x: x, rules: &p.rules}
+	x.carried = x.protocol()
 	return x
 }
 
@@ -120,15 +124,34 @@ func (x *exchange) status() int {
 	return x.w.status
 }
 
-// protocol is the word for metrics and logs.
-func (x *exchange) protocol() string {
+// protocol is what the caller speaks, as far as the job has agreed to it.
+func (x *exchange) protocol() protocol {
 	switch {
 	case x.upgraded != nil:
-		return "websocket"
+		return protocolWebSocket
 	case x.grpc:
-		return "grpc"
+		return protocolGRPC
 	}
-	return "http"
+	return protocolHTTP
+}
+
+// decision is what came of asking whether the caller may have the service, in a word; empty: it did not come to that.
+func (x *exchange) decision(open bool) string {
+	switch {
+	case x.peer:
+		return "peer" // by where it comes from
+	case x.authorized && x.held:
+		return "allow_stale" // by what the cluster said before it went away
+	case x.authorized:
+		return "allow"
+	case x.failure == causeNoCluster, x.failure == causeTooMany, x.failure == causeAuthOff:
+		return "undecided"
+	case x.failure != nil && x.failure.isAuth():
+		return "deny"
+	case open && x.service != nil:
+		return "open" // nobody is asked who they are
+	}
+	return ""
 }
 
 // accessLog writes the one line of a request. Neither query nor headers are in it: both can hold secrets.
@@ -142,11 +165,12 @@ func (p *Proxy) accessLog(x *exchange, took time.Duration) {
 	add("request_id", x.id)
 	add("user", x.login)
 	add("source", x.authSource())
+	add("decision", x.decision(p.cfg.AuthDisabled))
 	add("method", x.in.Method)
 	add("host", x.in.Host)
 	add("path", x.in.URL.EscapedPath())
 	add("remote", x.in.RemoteAddr)
-	add("protocol", x.protocol())
+	add("protocol", x.protocol().String())
 	if s := x.service; s != nil {
 		add("operation_id", s.OperationID)
 		add("task", s.Task)

@@ -64,7 +64,13 @@ func TestAdmin(t *testing.T) {
 		for _, line := range []string{
 			`yt_task_proxy_requests_total{code="200",protocol="http"} 1`,
 			`yt_task_proxy_requests_total{code="401",protocol="http"} 1`,
-			`yt_task_proxy_request_errors_total{reason="no_credentials"} 1`,
+			`yt_task_proxy_request_errors_total{fault="caller",reason="no_credentials"} 1`,
+			`yt_task_proxy_request_errors_total{fault="job",reason="connect_failed"} 0`,
+			`yt_task_proxy_requests_total{code="101",protocol="websocket"} 0`,
+			`yt_task_proxy_requests_total{code="16",protocol="grpc"} 0`,
+			`yt_task_proxy_auth_failed_total{reason="access_denied"} 0`,
+			`yt_task_proxy_auth_errors_total{stage="authorize"} 0`,
+			`yt_task_proxy_received_bytes_total{protocol="http"} 0`,
 			`yt_task_proxy_auth_success_total{reason="authorized"} 1`,
 			`yt_task_proxy_auth_failed_total{reason="no_credentials"} 1`,
 			`yt_task_proxy_streams{protocol="http"} 0`,
@@ -93,17 +99,77 @@ func TestAccessLog(t *testing.T) {
 	for key, want := range map[string]any{
 		"user": "alice", "method": "POST", "host": host(s), "path": "/p%0A", "operation_id": s.OperationID, "task": `"t\x1b[31m\n"`,
 		"service": `"` + strings.Repeat("n", 256) + `"`, "endpoint": s.Endpoints[0].Addr, "status": 200.0, "cached": false,
-		"bytes_in": 5.0, "bytes_out": float64(len(a.body)), "protocol": "http", "reason": nil,
+		"source": "authorization", "decision": "allow", "request_id": a.Header.Get("X-Request-Id"), "bytes_in": 5.0, "bytes_out": float64(len(a.body)), "protocol": "http", "reason": nil,
 	} {
 		if got := record[key]; got != want {
 			t.Errorf("%s: got %v, want %v", key, got, want)
 		}
+	}
+	if remote, _ := record["remote"].(string); !strings.HasPrefix(remote, "127.0.0.1:") {
+		t.Errorf("remote %v", record["remote"])
 	}
 	if record["duration_ms"].(float64) <= 0 {
 		t.Errorf("duration %v", record["duration_ms"])
 	}
 	if strings.Contains(fmt.Sprint(record), "s3cret") {
 		t.Errorf("a secret in the log: %v", record)
+	}
+}
+
+// What a caller writes takes so much room in the log and no more, and breaks no line.
+func TestAccessLogCutsWhatCallersWrite(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.publish(discovery.Service{}, serve(t, echoJob("a")))
+	a := w.get(host(s), "/"+strings.Repeat("p", 5000))
+	if path := w.log.wait(t, a.Header.Get("X-Request-Id"))["path"].(string); len(path) > 270 || !strings.HasPrefix(path, `"/ppp`) {
+		t.Errorf("%d bytes of the path: %.300s", len(path), path)
+	}
+	a = w.get(strings.Repeat("h", 5000)+"."+base, "/\"'\\?secret=1")
+	record := w.log.wait(t, a.Header.Get("X-Request-Id"))
+	if host := record["host"].(string); len(host) > 270 {
+		t.Errorf("%d bytes of the host", len(host))
+	}
+	for key, value := range record {
+		if text, _ := value.(string); strings.ContainsAny(text, "\n\x1b") || strings.Contains(text, "secret") {
+			t.Errorf("%s is %q", key, text)
+		}
+	}
+}
+
+func TestAccessLogTellsTheDecision(t *testing.T) {
+	t.Parallel()
+	told := func(w *world, a answer) any { return w.log.wait(t, a.Header.Get("X-Request-Id"))["decision"] }
+	w := newWorld(t)
+	s := w.publish(discovery.Service{}, serve(t, echoJob("a")))
+	for _, c := range []struct {
+		host, credentials string
+		want              any
+	}{
+		{host(s), aliceOAuth, "allow"},
+		{host(s), "OAuth " + bobToken, "deny"},
+		{host(s), "OAuth nobody's", "deny"},
+		{host(s), "-", "deny"},
+		{"00000000." + base, aliceOAuth, nil},
+	} {
+		a := w.get(c.host, "/", "Authorization: "+c.credentials)
+		if got := told(w, a); got != c.want {
+			t.Errorf("%s with %s: got %v, want %v", c.host, c.credentials, got, c.want)
+		}
+	}
+	open := newWorld(t, func(c *Config) { c.Authorizer, c.AuthDisabled = nil, true })
+	s = open.publish(discovery.Service{}, serve(t, echoJob("a")))
+	if got := told(open, open.get(host(s), "/")); got != "open" {
+		t.Errorf("without authentication: got %v", got)
+	}
+	if got := (&exchange{authorized: true, held: true}).decision(false); got != "allow_stale" {
+		t.Errorf("by an old yes: got %v", got)
+	}
+	if got := (&exchange{failure: causeNoCluster}).decision(false); got != "undecided" {
+		t.Errorf("while the cluster is away: got %v", got)
+	}
+	if got := (&exchange{peer: true}).decision(false); got != "peer" {
+		t.Errorf("by the peer's address: got %v", got)
 	}
 }
 

@@ -439,14 +439,16 @@ func (a *setAside) sweep(now time.Time) {
 	}
 }
 
-// count is how many endpoints are set aside now.
-func (a *setAside) count() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now, n := time.Now(), 0
-	for _, p := range a.m {
-		if now.Before(p.until) || p.probing {
-			n++
+// count is how many endpoints get no requests as long as there is another.
+func (a *setAside) count(services []*discovery.Service) (n int) {
+	if a.size.Load() == 0 {
+		return 0
+	}
+	for _, service := range services {
+		for _, e := range service.Endpoints {
+			if a.look(e) != stateUsable {
+				n++
+			}
 		}
 	}
 	return n

@@ -47,7 +47,7 @@ func TestDeadEndpointFailsNoRequest(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := w.proxy.balancer.aside.count(); n != 1 {
+	if n := w.proxy.balancer.aside.count(w.table.Load().Services()); n != 1 {
 		t.Errorf("%d endpoints are set aside, want 1", n)
 	}
 }
@@ -259,7 +259,7 @@ func TestClientGone(t *testing.T) {
 	if record["status"] != float64(499) || record["reason"] != "client_gone" || record["attempts"] != nil {
 		t.Errorf("logged %v", record)
 	}
-	if n := w.proxy.balancer.aside.count(); n != 0 {
+	if n := w.proxy.balancer.aside.count(w.table.Load().Services()); n != 0 {
 		t.Errorf("%d endpoints set aside", n)
 	}
 }
@@ -395,12 +395,13 @@ func TestSetAside(t *testing.T) {
 		a := newSetAside()
 		takes := func(e discovery.Endpoint) bool { return a.standing(e) == usable }
 		e, other := discovery.Endpoint{JobID: "1", Addr: "h:1"}, discovery.Endpoint{JobID: "2", Addr: "h:1"}
+		both := []*discovery.Service{{Endpoints: []discovery.Endpoint{e, other}}}
 		for _, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
 			want *= time.Second
 			a.failed(e)
 			a.failed(e) // a request of the same moment: no second strike
-			if takes(e) || !takes(other) || a.count() != 1 {
-				t.Fatalf("right after a failure: takes %t, other %t, %d aside", takes(e), takes(other), a.count())
+			if takes(e) || !takes(other) || a.count(both) != 1 {
+				t.Fatalf("right after a failure: takes %t, other %t, %d aside", takes(e), takes(other), a.count(both))
 			}
 			time.Sleep(want - time.Millisecond)
 			if takes(e) {
@@ -415,7 +416,7 @@ func TestSetAside(t *testing.T) {
 			}
 		}
 		a.succeeded(e)
-		if !takes(e) || a.count() != 0 || a.size.Load() != 0 {
+		if !takes(e) || a.count(both) != 0 || a.size.Load() != 0 {
 			t.Error("a success is not forgotten failures")
 		}
 		a.failed(e)

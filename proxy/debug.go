@@ -26,7 +26,7 @@ type DebugConfig struct {
 
 // Debug is the handler of the debug listener: /routes, which tells every service with its endpoints, and every problem, as
 // JSON; and /debug/pprof/. It tells names, addresses and logins, and no secrets: it is for those who run the proxy. What
-// job authors wrote is in JSON strings. A request for a host name that nobody configured gets 421. Safe for concurrent use.
+// job authors wrote is in JSON strings. A request for a host name that nobody configured gets 421, one that a page made a browser send 403. Safe for concurrent use.
 type Debug struct {
 	cfg     DebugConfig
 	handler http.Handler
@@ -42,7 +42,7 @@ func NewDebug(cfg DebugConfig) *Debug {
 	}
 	d := &Debug{cfg: cfg, since: make(map[discovery.Problem]time.Time)}
 	r := chi.NewRouter()
-	r.Use(checkHost(cfg.Hosts))
+	r.Use(checkHost(cfg.Hosts), refusePages)
 	r.Get("/routes", d.routes)
 	r.Head("/routes", d.routes)
 	// Package pprof puts itself on http.DefaultServeMux too, which no server here serves.
@@ -57,6 +57,22 @@ func NewDebug(cfg DebugConfig) *Debug {
 
 // ServeHTTP answers one request.
 func (d *Debug) ServeHTTP(w http.ResponseWriter, r *http.Request) { d.handler.ServeHTTP(w, r) }
+
+// refusePages answers 403 to what a page makes a browser ask for. An admin's browser reaches loopback too, also for pages that
+// the admin merely looks at; what they ask for costs us something (a profile) even if they cannot read the answer.
+func refusePages(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, page := r.Header["Origin"]
+		for _, site := range r.Header["Sec-Fetch-Site"] {
+			page = page || site != "none" && site != "same-origin"
+		}
+		if page {
+			say(http.StatusForbidden, "not for pages in a browser")(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
 
 // Run notes the problems every period, so that they have an age when somebody asks; until ctx ends, then it returns nil.
 func (d *Debug) Run(ctx context.Context, period time.Duration) error {

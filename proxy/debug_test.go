@@ -193,3 +193,41 @@ func TestDebugListener(t *testing.T) {
 	// Package pprof puts itself on the default mux; no other listener shows it.
 	w.get("00000000."+base, "/debug/pprof/cmdline").check(t, 404, "no_such_service")
 }
+
+// A page that an admin looks at has the admin's browser ask loopback; what it asks for is not done.
+func TestDebugListenerRefusesPages(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(NewDebug(DebugConfig{Proxy: newWorld(t).proxy}))
+	t.Cleanup(server.Close)
+	for _, c := range []struct {
+		header string
+		status int
+	}{
+		{"", 200},
+		{"Sec-Fetch-Site: none", 200}, // typed into the address bar
+		{"Sec-Fetch-Site: same-origin", 200},
+		{"Sec-Fetch-Site: same-site", 403},
+		{"Sec-Fetch-Site: cross-site", 403},
+		{"Sec-Fetch-Site: whatever", 403},
+		{"Origin: https://evil.test", 403},
+		{"Origin: null", 403},
+	} {
+		for _, path := range []string{"/routes", "/debug/pprof/cmdline"} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name, value, ok := strings.Cut(c.header, ": "); ok {
+				r.Header.Set(name, value)
+			}
+			res, err := server.Client().Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res.Body.Close()
+			if res.StatusCode != c.status {
+				t.Errorf("%s with %q: got %d, want %d", path, c.header, res.StatusCode, c.status)
+			}
+		}
+	}
+}

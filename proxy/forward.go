@@ -47,6 +47,9 @@ func (p *Proxy) forward(x *exchange) error {
 	if err := prepareUpgrade(x); err != nil {
 		return err
 	}
+	if x.websocket {
+		x.carried = protocolWebSocket
+	}
 	ctx, cancel := context.WithCancelCause(context.WithValue(x.in.Context(), exchangeKey{}, x))
 	defer cancel(nil)
 	x.cancel = cancel
@@ -60,13 +63,7 @@ func (p *Proxy) forward(x *exchange) error {
 		// A job may answer while the body is still coming; without this net/http would read the rest of it first.
 		_ = http.NewResponseController(x.w.ResponseWriter).EnableFullDuplex()
 	}
-	protocol := "http"
-	if x.websocket {
-		protocol = "websocket"
-	} else if x.grpc {
-		protocol = "grpc"
-	}
-	open := p.metrics.streams.WithLabelValues(protocol)
+	open := p.metrics.of[x.carried].streams
 	open.Inc()
 	defer open.Dec()
 

@@ -131,7 +131,10 @@ func New(cfg Config) (*Proxy, error) {
 		p.log = slog.New(slog.DiscardHandler)
 	}
 	aside := newSetAside()
-	m, err := newMetrics(cfg.Registerer, aside.count)
+	m, err := newMetrics(cfg.Registerer, gauges{
+		setAside: func() int { return aside.count(cfg.Table.Load().Services()) },
+		flush:    func() { p.streams.each(p.metrics.flush) },
+	})
 	if err != nil {
 		return nil, fmt.Errorf("register the proxy's metrics: %w", err)
 	}

@@ -222,6 +222,7 @@ func TestRequestID(t *testing.T) {
 			if seen := a.echo(t).Header["X-Request-Id"]; len(seen) != 1 || seen[0] != got[0] {
 				t.Errorf("to the job: %q, to the caller: %q", seen, got)
 			}
+			w.log.wait(t, got[0])
 		})
 	}
 }

@@ -59,6 +59,15 @@ func (s *streams) remove(x *exchange) {
 	}
 }
 
+// each calls f for every stream that is open, and for none that has ended.
+func (s *streams) each(f func(*exchange)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for x := range s.open {
+		f(x)
+	}
+}
+
 // end ends the tunnels, or all streams, and waits for their end or that of ctx. There will be no others.
 func (s *streams) end(ctx context.Context, all bool) {
 	s.mu.Lock()

@@ -26,6 +26,13 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Help: "Total number of calls to the cluster that failed.",
 		}, []string{"request", "kind"}),
 	}
+	for _, request := range requests {
+		m.duration.WithLabelValues(request)
+		m.errors.WithLabelValues(request, otherKind)
+		for _, k := range kinds {
+			m.errors.WithLabelValues(request, k.kind)
+		}
+	}
 	for _, c := range []prometheus.Collector{m.duration, m.errors} {
 		if err := r.Register(c); err != nil {
 			return nil, err
@@ -33,6 +40,16 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	}
 	return m, nil
 }
+
+// requests are the calls that a serving process makes, counted from the start; the rights that task-proxy check asks about are not
+// among them.
+var requests = []string{
+	"whoami", "check_operation_permission", "list_operations", "get_operation", "list_jobs", "get_job_ports", "get_node_jobs", "list_children",
+	"acquire_lease", "read_services", "services_revision", "sync_services",
+}
+
+// otherKind is what a failure is that no sentinel names.
+const otherKind = "other"
 
 // kinds names the sentinels for the label of failed calls.
 var kinds = []struct {
@@ -52,7 +69,7 @@ func (m *Metrics) observe(request string, d time.Duration, err error) {
 	if err == nil {
 		return
 	}
-	kind := "other"
+	kind := otherKind
 	for _, k := range kinds {
 		if errors.Is(err, k.err) {
 			kind = k.kind

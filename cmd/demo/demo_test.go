@@ -44,6 +44,7 @@ func TestDemo(t *testing.T) {
 		t.Run("log-in link", func(t *testing.T) { t.Parallel(); testLogin(t, r) })
 		t.Run("guide", func(t *testing.T) { t.Parallel(); testGuide(t, r) })
 	})
+	t.Run("metrics", func(t *testing.T) { testMetrics(t, r) })
 	if got := jobProcesses(t); len(got) != 8 {
 		t.Errorf("got processes %q, want the eight jobs", got)
 	}

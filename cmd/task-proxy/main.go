@@ -91,6 +91,7 @@ func runCheck(ctx context.Context, args, environ []string, stdout, stderr io.Wri
 // or something is wrong.
 func configure(args, environ []string, stdout, stderr io.Writer) (cfg serve.Config, code int) {
 	cfg, err := serve.ParseEnviron(args, environ, stdout)
+	cfg.Version = version
 	var usage *serve.UsageError
 	switch {
 	case err == nil && cfg.DryRun:

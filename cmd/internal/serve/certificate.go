@@ -25,7 +25,7 @@ const certificatePeriod = 10 * time.Second
 type certificate struct {
 	certFile, keyFile string
 	logger            *slog.Logger
-	expiry, reloaded  prometheus.Gauge
+	certificateMetrics
 
 	current atomic.Pointer[tls.Certificate] // never nil
 
@@ -36,20 +36,11 @@ type certificate struct {
 
 // openCertificate reads the pair for the first time. The error names the flag, the file and what is wrong.
 func openCertificate(certFile, keyFile string, logger *slog.Logger, r prometheus.Registerer) (*certificate, error) {
-	c := &certificate{
-		certFile: certFile, keyFile: keyFile, logger: logger,
-		expiry: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "yt_task_proxy_tls_certificate_expiry_timestamp_seconds",
-			Help: "When the certificate in use expires, in seconds since 1970.",
-		}),
-		reloaded: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "yt_task_proxy_tls_certificate_last_reload_successful",
-			Help: "1 when the files hold the certificate in use, 0 when they hold something that cannot be used.",
-		}),
+	metrics, err := newCertificateMetrics(r)
+	if err != nil {
+		return nil, err
 	}
-	if err := errors.Join(r.Register(c.expiry), r.Register(c.reloaded)); err != nil {
-		return nil, fmt.Errorf("register the certificate's metrics: %w", err)
-	}
+	c := &certificate{certFile: certFile, keyFile: keyFile, logger: logger, certificateMetrics: metrics}
 	if err := c.refresh(); err != nil {
 		return nil, err
 	}

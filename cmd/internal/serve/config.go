@@ -63,6 +63,8 @@ type Config struct {
 	LogFormat string     // --log-format
 	LogLevel  slog.Level // --log-level
 
+	Version string // of the program, for the metrics; no flag; empty: unknown
+
 	DryRun bool // --dry-run: whoever runs the process prints Effective instead of serving
 	// Effective is what all flags and variables came to, a line each, for people; no secrets.
 	Effective string

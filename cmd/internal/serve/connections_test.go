@@ -14,7 +14,7 @@ func TestLimitConnections(t *testing.T) {
 	t.Parallel()
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	l := limitConnections(inner.(*net.TCPListener), 2, slog.New(slog.DiscardHandler))
+	l := limitConnections(inner.(*net.TCPListener), 2, new(connectionMetrics), slog.New(slog.DiscardHandler))
 	accepted := make(chan net.Conn)
 	ended := make(chan error, 1)
 	go func() {

@@ -7,7 +7,10 @@ import (
 )
 
 // listeners are the open ones. debug is nil when there is none.
-type listeners struct{ public, admin, debug net.Listener }
+type listeners struct {
+	public, admin, debug net.Listener
+	connections          connectionMetrics // of public
+}
 
 // listen opens the listeners before anything else starts, so that an address in use is the first thing one hears.
 func listen(cfg Config, logger *slog.Logger) (_ *listeners, err error) {
@@ -20,8 +23,8 @@ func listen(cfg Config, logger *slog.Logger) (_ *listeners, err error) {
 	if l.public, err = net.Listen("tcp", cfg.Listen); err != nil {
 		return nil, fmt.Errorf("--listen: %w", err)
 	}
-	if tcp, ok := l.public.(*net.TCPListener); ok && cfg.MaxConnections > 0 {
-		l.public = limitConnections(tcp, cfg.MaxConnections, logger)
+	if tcp, ok := l.public.(*net.TCPListener); ok {
+		l.public = limitConnections(tcp, cfg.MaxConnections, &l.connections, logger)
 	}
 	if l.admin, err = net.Listen("tcp", cfg.AdminListen); err != nil {
 		return nil, fmt.Errorf("--admin-listen: %w", err)

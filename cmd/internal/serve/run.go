@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -11,7 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 
 	"taskproxy/auth"
@@ -40,7 +40,10 @@ func Run(ctx context.Context, cfg Config, logger *slog.Logger, started func(Addr
 	if err != nil {
 		return err
 	}
-	registry := newRegistry()
+	registry := newRegistry(cfg.Version)
+	if token.reloaded, err = newTokenMetric(registry); err != nil {
+		return fmt.Errorf("register the token's metric: %w", err)
+	}
 	cluster, err := connect(cfg, token, registry)
 	if err != nil {
 		return err
@@ -57,6 +60,9 @@ func Run(ctx context.Context, cfg Config, logger *slog.Logger, started func(Addr
 		return err
 	}
 	defer on.close()
+	if err := on.connections.register(registry, cfg.MaxConnections); err != nil {
+		return fmt.Errorf("register the metrics of connections: %w", err)
+	}
 	if err := cluster.check(ctx, cfg, logger); err != nil {
 		if ctx.Err() != nil {
 			return nil // told to stop before it began
@@ -78,12 +84,6 @@ func Run(ctx context.Context, cfg Config, logger *slog.Logger, started func(Addr
 	logger.Info("serving", "listen", at.Public, "tls", cert != nil, "admin_listen", at.Admin, "debug_listen", at.Debug,
 		"cluster", cluster.discovery.URL(), "base_domain", cfg.Bases.Primary())
 	return parts.serve(ctx, cfg, on, logger)
-}
-
-func newRegistry() *prometheus.Registry {
-	r := prometheus.NewRegistry()
-	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return r
 }
 
 // parts are what Run puts together.

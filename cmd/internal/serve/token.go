@@ -10,12 +10,15 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // tokenFile is the robot's token in a file that may be replaced at any time.
 type tokenFile struct {
-	path   string
-	logger *slog.Logger
+	path     string
+	logger   *slog.Logger
+	reloaded prometheus.Gauge // nil: nobody reads it
 
 	mu      sync.Mutex
 	token   string
@@ -48,7 +51,9 @@ func openToken(path string, logger *slog.Logger) (*tokenFile, error) {
 func (t *tokenFile) Token() (string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch err := t.refresh(); {
+	err := t.refresh()
+	t.report(err == nil)
+	switch {
 	case err == nil:
 		t.bad = ""
 	case err.Error() != t.bad:
@@ -56,6 +61,16 @@ func (t *tokenFile) Token() (string, error) {
 		t.logger.Warn("token file cannot be read, using the last token", "err", err)
 	}
 	return t.token, nil
+}
+
+func (t *tokenFile) report(good bool) {
+	switch {
+	case t.reloaded == nil:
+	case good:
+		t.reloaded.Set(1)
+	default:
+		t.reloaded.Set(0)
+	}
 }
 
 func (t *tokenFile) refresh() error {
