@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -45,6 +46,7 @@ type exchange struct {
 	websocket bool      // a handshake that may become a tunnel
 	upgraded  *upgraded // the tunnel's other end, once the job agreed
 
+	reading           sync.Mutex   // held by whoever reads the caller's body
 	bytesIn, bytesOut atomic.Int64 // bodies and tunnels; written by copying goroutines
 	bodyEnded         atomic.Bool  // the caller's body was read to its end; written by the goroutine that sends it on
 	grpcStatus        string

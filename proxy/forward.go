@@ -151,6 +151,7 @@ func (p *Proxy) receive(res *http.Response) error {
 	p.rules.cleanAnswer(res.Header, x)
 	p.rules.cleanTrailerNames(res.Trailer, x) // finish has the values
 	x.watchMessages(res)
+	x.w.left = res.ContentLength
 	p.rules.protect(res.StatusCode, res.Header, x)
 	return nil
 }
