@@ -164,8 +164,8 @@ func (p *Proxy) finish(x *exchange) {
 		endGRPC(x)
 		return
 	}
-	if x.grpc {
-		x.grpcStatus = grpcStatusLabel(grpcStatusOf(h))
+	if status := grpcStatusOf(h); x.grpc && (status != "" || !isGRPCWeb(x.in.Header)) { // gRPC-Web has it in the body as a rule
+		x.grpcStatus = grpcStatusLabel(status)
 	}
 	p.rules.cleanAnswer(h, x)
 }
