@@ -45,6 +45,7 @@ type exchange struct {
 	attempts  int
 	websocket bool      // a handshake that may become a tunnel
 	upgraded  *upgraded // the tunnel's other end, once the job agreed
+	carried   bool      // it is a tunnel, and its own goroutine's from then on
 
 	reading           sync.Mutex   // held by whoever reads the caller's body
 	bytesIn, bytesOut atomic.Int64 // bodies and tunnels; written by copying goroutines

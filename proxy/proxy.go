@@ -185,9 +185,16 @@ func (c *Config) check() error {
 // handlers of net/http do.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := p.begin(w, r)
-	defer p.end(x)
+	defer func() {
+		if !x.carried {
+			p.end(x)
+		}
+	}()
 	if err := p.walk(x); err != nil {
 		p.answer(x, err)
+	}
+	if x.carried {
+		return
 	}
 	x.finished = true
 	if x.bodyOpen() {
