@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -45,7 +46,9 @@ type exchange struct {
 	attempts  int
 	websocket bool      // a handshake that may become a tunnel
 	upgraded  *upgraded // the tunnel's other end, once the job agreed
+	tunnelled bool      // it is a tunnel, and its own goroutine's from then on
 
+	reading           sync.Mutex   // held by whoever reads the caller's body
 	bytesIn, bytesOut atomic.Int64 // bodies and tunnels; written by copying goroutines
 	// What of them is in the metrics already; written by whoever looks at these too.
 	countedIn, countedOut atomic.Int64

@@ -186,6 +186,9 @@ func (s *sentBytes) gotConn(info httptrace.GotConnInfo) {
 	}
 	if conn, ok := info.Conn.(*countedConn); ok {
 		s.conn, s.mark = conn, conn.written.Load()
+		if s.x.service.Protocol != discovery.GRPC {
+			conn.began.Store(s.mark)
+		}
 	} else {
 		s.n++ // no way to tell
 	}
@@ -234,7 +237,9 @@ type requestBody struct {
 // reads the outgoing one's just after, in the same goroutine.
 func (b *requestBody) Read(p []byte) (int, error) {
 	b.touched.Store(true)
+	b.x.reading.Lock()
 	n, err := b.ReadCloser.Read(p)
+	b.x.reading.Unlock()
 	if n > 0 {
 		b.x.bytesIn.Add(int64(n))
 		b.x.watch.touch()

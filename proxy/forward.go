@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/http/httpguts"
 
 	"taskproxy/discovery"
@@ -47,14 +48,14 @@ func (p *Proxy) forward(x *exchange) error {
 	if err := prepareUpgrade(x); err != nil {
 		return err
 	}
+	caller := x.in.Context()
 	if x.websocket {
 		x.carried = protocolWebSocket
+		caller = context.WithoutCancel(caller) // the tunnel goes on when the handler has returned
 	}
-	ctx, cancel := context.WithCancelCause(context.WithValue(x.in.Context(), exchangeKey{}, x))
-	defer cancel(nil)
+	ctx, cancel := context.WithCancelCause(context.WithValue(caller, exchangeKey{}, x))
 	x.cancel = cancel
 	p.watch(ctx, x)
-	defer p.unwatch(x)
 	if x.in.ProtoMajor == 1 {
 		// An answer of our own on this connection may have left one behind (writeBody).
 		_ = http.NewResponseController(x.w.ResponseWriter).SetWriteDeadline(time.Time{})
@@ -65,7 +66,11 @@ func (p *Proxy) forward(x *exchange) error {
 	}
 	open := p.metrics.of[x.carried].streams
 	open.Inc()
-	defer open.Dec()
+	defer func() {
+		if !x.tunnelled {
+			p.leave(x, open)
+		}
+	}()
 
 	aborted := true
 	defer func() {
@@ -73,6 +78,9 @@ func (p *Proxy) forward(x *exchange) error {
 			x.failure = abortedBy(ctx, x)
 		}
 	}()
+	if x.websocket { // until then its caller's leaving ends it
+		defer context.AfterFunc(x.in.Context(), func() { cancel(context.Cause(x.in.Context())) })()
+	}
 	p.engine.ServeHTTP(x.w, x.in.WithContext(ctx))
 	aborted = false
 
@@ -80,12 +88,19 @@ func (p *Proxy) forward(x *exchange) error {
 	x.err = nil
 	switch {
 	case errors.Is(err, errSwitched):
-		return p.tunnel(ctx, x)
+		return p.tunnel(ctx, x, open)
 	case err != nil:
 		return endedBy(ctx, err)
 	}
 	p.finish(x)
 	return nil
+}
+
+// leave ends what forward has begun for an exchange.
+func (p *Proxy) leave(x *exchange, open prometheus.Gauge) {
+	p.unwatch(x)
+	x.cancel(nil)
+	open.Dec()
 }
 
 // endedBy prefers the reason for which we ended the stream to what broke because of it.
@@ -148,6 +163,7 @@ func (p *Proxy) receive(res *http.Response) error {
 	p.rules.cleanAnswer(res.Header, x)
 	p.rules.cleanTrailerNames(res.Trailer, x) // finish has the values
 	x.watchMessages(res)
+	x.w.left = res.ContentLength
 	p.rules.protect(res.StatusCode, res.Header, x)
 	p.rules.pin(res.Header, x)
 	return nil
@@ -161,8 +177,8 @@ func (p *Proxy) finish(x *exchange) {
 		endGRPC(x)
 		return
 	}
-	if x.grpc {
-		x.grpcStatus = grpcStatusLabel(grpcStatusOf(h))
+	if status := grpcStatusOf(h); x.grpc && (status != "" || !isGRPCWeb(x.in.Header)) { // gRPC-Web has it in the body as a rule
+		x.grpcStatus = grpcStatusLabel(status)
 	}
 	p.rules.cleanAnswer(h, x)
 }

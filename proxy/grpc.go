@@ -25,12 +25,27 @@ func isGRPCWeb(h http.Header) bool {
 	return ok
 }
 
+// answerType is the content type of a status for a caller who speaks gRPC. A client of gRPC-Web takes no other than its own.
+func answerType(h http.Header) string {
+	if !isGRPCWeb(h) {
+		return "application/grpc"
+	}
+	if _, text := cutPrefixFold(h.Get("Content-Type"), "application/grpc-web-text"); text {
+		return "application/grpc-web-text+proto"
+	}
+	return "application/grpc-web+proto"
+}
+
 // answerGRPC writes a "Trailers-Only" answer: status and message in the one block of headers that ends the stream (PROTOCOL-HTTP2,
-// section Responses). HTTP's own status is 200 as long as the other side speaks gRPC at all.
+// section Responses), and so are they understood by clients of gRPC-Web. HTTP's own status is 200 as long as the other side
+// speaks gRPC at all.
 func answerGRPC(x *exchange, c *cause, public string) {
 	x.grpcStatus = strconv.Itoa(c.grpc)
 	h := x.w.Header()
-	h.Set("Content-Type", "application/grpc")
+	h.Set("Content-Type", answerType(x.in.Header))
+	if x.cors != "" {
+		h.Set("Access-Control-Expose-Headers", "Grpc-Status, Grpc-Message, X-Request-Id, X-Yt-Taskproxy-Error")
+	}
 	h.Set("Grpc-Status", x.grpcStatus)
 	h.Set("Grpc-Message", grpcMessage(public+" (request "+x.id+")"))
 	x.w.WriteHeader(http.StatusOK)

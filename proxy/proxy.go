@@ -188,21 +188,43 @@ func (c *Config) check() error {
 // handlers of net/http do.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := p.begin(w, r)
-	defer p.end(x)
+	defer func() {
+		if !x.tunnelled {
+			p.end(x)
+		}
+	}()
 	if err := p.walk(x); err != nil {
 		p.answer(x, err)
 	}
+	if x.tunnelled {
+		return
+	}
 	x.finished = true
 	if x.bodyOpen() {
+		x.letRead()
 		// net/http reads on for a while before it closes, so that the answer is not lost; somebody who sends nothing more
 		// must not hold it there.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lingerTime))
 	}
 }
 
+// letRead returns when nobody reads the caller's body any more. A transport may still do so after the answer, and net/http would break
+// that read off; a chunked body cannot be read on then, so that the connection would be closed at once, and reset under the
+// answer by what the caller still sends.
+func (x *exchange) letRead() {
+	if x.in.ContentLength < 0 {
+		_ = x.w.FlushError() // meanwhile
+		_ = http.NewResponseController(x.w.ResponseWriter).SetReadDeadline(time.Now().Add(lastReadTime))
+		x.reading.Lock()
+		x.reading.Unlock() //nolint:staticcheck // SA2001: what is waited for is the lock itself
+	}
+}
+
 const (
 	// lingerTime is how long the rest of a request that was answered early may take.
 	lingerTime = 5 * time.Second
+	// lastReadTime is how long a read of it may take that goes on when the answer has ended: somebody who uploads is faster.
+	lastReadTime = 100 * time.Millisecond
 	// lastWordTime is how long writing our answer may take, or a status or a close frame, when we have ended an exchange.
 	lastWordTime = time.Second
 	// ownAnswerTime is how long a caller may take to read an answer of ours.

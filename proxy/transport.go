@@ -3,10 +3,12 @@ package proxy
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
 	"net/http"
 	"os"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -34,7 +36,9 @@ func (d *dialer) DialContext(ctx context.Context, _, addr string) (net.Conn, err
 	if err != nil {
 		return nil, &dialError{err}
 	}
-	return &countedConn{Conn: conn}, nil
+	counted := &countedConn{Conn: conn}
+	counted.began.Store(math.MaxInt64)
+	return counted, nil
 }
 
 // dialError says that a connection did not come about, which makes another endpoint safe to try. http.Transport passes
@@ -57,11 +61,18 @@ func (e *dialError) cause() *cause {
 type countedConn struct {
 	net.Conn
 	written atomic.Int64
+	// began is what written was when the HTTP/1.1 request began that the connection carries; math.MaxInt64: there is none.
+	began atomic.Int64
 }
 
+// Write takes the rest of a request that the job does not want. Who answers an upload without reading it, as simple servers do, and
+// closes the connection has left an answer to be read, and http.Transport would give it up as soon as a write fails. If
+// there is none, the next read fails, and says the same.
 func (c *countedConn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
-	c.written.Add(int64(n))
+	if c.written.Add(int64(n)) > c.began.Load() && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)) {
+		return len(b), nil
+	}
 	return n, err
 }
 

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/http/httpguts"
 )
 
@@ -139,46 +140,62 @@ type tunnel struct {
 	frames      frames // of what goes to the caller
 }
 
-// tunnel takes over the caller's connection, passes the job's 101 on, and copies both ways until both sides are done, one
-// fails, or ctx ends.
-func (p *Proxy) tunnel(ctx context.Context, x *exchange) error {
+// tunnel takes over the caller's connection and hands it to a goroutine of its own. The handler returns, and with it goes what net/http
+// holds for a connection: its buffers, the request's stack.
+func (p *Proxy) tunnel(ctx context.Context, x *exchange, open prometheus.Gauge) error {
 	job := x.upgraded
-	defer job.conn.Close()
 	if !p.list(x, true) {
+		job.conn.Close()
 		return causeClosing
 	}
 	client, buffered, err := x.w.Hijack()
 	if err != nil {
+		job.conn.Close()
 		return &Error{cause: causeInternal, Err: fmt.Errorf("take over the caller's connection: %w", err)}
 	}
-	defer client.Close()
-	t := &tunnel{x: x, client: client, job: job.conn, buffers: p.engine.BufferPool.(*bufferPool)}
-	woken := make(chan struct{})
-	defer context.AfterFunc(ctx, func() { t.wake(); close(woken) })()
-	x.w.status = http.StatusSwitchingProtocols
-
 	p.rules.cleanAnswer(job.header, x)
 	p.rules.pin(job.header, x)
-	early, err := drain(buffered.Reader)
-	if err == nil {
-		_, err = client.Write(switching(job.header, x.id))
-	}
+	early := drain(buffered.Reader)
+	x.w.status = http.StatusSwitchingProtocols
+	x.tunnelled, x.finished = true, true
+	x.watch.mu.Lock()
+	x.w.ResponseWriter = nil
+	x.watch.mu.Unlock()
+	x.in.Header = nil
+	t := &tunnel{x: x, client: client, job: job.conn, buffers: p.engine.BufferPool.(*bufferPool)}
+	go func() {
+		defer p.end(x)
+		defer p.leave(x, open)
+		p.closeTunnel(ctx, x, t.carry(ctx, early))
+	}()
+	return nil
+}
+
+// carry passes the job's 101 on, and copies both ways until both sides are done, one fails, or ctx ends. early is what the caller
+// sent with the handshake.
+func (t *tunnel) carry(ctx context.Context, early []byte) error {
+	defer t.job.Close()
+	defer t.client.Close()
+	woken := make(chan struct{})
+	defer context.AfterFunc(ctx, func() { t.wake(); close(woken) })()
+
+	job := t.x.upgraded
+	_, err := t.client.Write(switching(job.header, t.x.id))
 	if err == nil && len(early) > 0 {
-		_, err = job.conn.Write(early) // what the caller sent with the handshake
-		x.bytesIn.Add(int64(len(early)))
+		_, err = t.job.Write(early)
+		t.x.bytesIn.Add(int64(len(early)))
 	}
 	if err == nil {
-		early, _ = drain(job.reader)
+		early = drain(job.reader)
 		job.reader, job.header = nil, nil // a tunnel may last for days
-		_, err = client.Write(early)
+		_, err = t.client.Write(early)
 		t.toClient(early)
 	}
 	if err == nil {
-		x.watch.touch()
+		t.x.watch.touch()
 		t.pump(ctx, woken)
 	}
-	p.closeTunnel(ctx, x, err)
-	return nil
+	return err
 }
 
 // closeTunnel notes why a tunnel ended, if for another reason than that its ends were done.
@@ -192,9 +209,9 @@ func (p *Proxy) closeTunnel(ctx context.Context, x *exchange, err error) {
 }
 
 // drain takes what a reader has buffered, without reading on.
-func drain(r *bufio.Reader) ([]byte, error) {
-	b, err := r.Peek(r.Buffered())
-	return bytes.Clone(b), err
+func drain(r *bufio.Reader) []byte {
+	b, _ := r.Peek(r.Buffered()) // what is there can be had
+	return bytes.Clone(b)
 }
 
 // switching is the 101 for the caller.

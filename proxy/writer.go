@@ -14,6 +14,7 @@ type responseWriter struct {
 	x        *exchange
 	rules    *rules
 	status   int         // final status; 0 until there is one
+	left     int64       // of a job's body whose length is known, what is still to come; otherwise 0 or less
 	started  atomic.Bool // the final status was sent, or the connection is no longer HTTP
 	hijacked atomic.Bool // the connection is a tunnel's
 }
@@ -50,9 +51,13 @@ func (w *responseWriter) WriteHeader(status int) {
 		h["Connection"] = []string{"close"}
 	}
 	w.ResponseWriter.WriteHeader(status)
+	if w.left > bufferSize && w.x.in.Method != http.MethodHead {
+		_ = http.NewResponseController(w.ResponseWriter).Flush() // a large body may begin much later; Write meets what is wrong
+	}
 }
 
-// Write sends a part of the body.
+// Write sends a part of the body. Less than a buffer is all that the job has said so far, and does not wait in net/http's buffers for
+// what comes next. (Bodies of unknown length are flushed by ReverseProxy.)
 func (w *responseWriter) Write(b []byte) (int, error) {
 	if !w.started.Load() {
 		w.WriteHeader(http.StatusOK)
@@ -60,6 +65,9 @@ func (w *responseWriter) Write(b []byte) (int, error) {
 	n, err := w.ResponseWriter.Write(b)
 	w.x.bytesOut.Add(int64(n))
 	w.x.watch.touch()
+	if w.left -= int64(n); w.left > 0 && len(b) < bufferSize && err == nil {
+		err = http.NewResponseController(w.ResponseWriter).Flush()
+	}
 	return n, err
 }
 

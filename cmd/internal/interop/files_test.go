@@ -67,6 +67,12 @@ func files() http.Handler {
 		_, _ = io.Copy(w, newPattern(size(r)/2))
 		panic(http.ErrAbortHandler)
 	})
+	mux.HandleFunc("/check", func(w http.ResponseWriter, r *http.Request) {
+		wrong := new(checker)
+		n, err := io.Copy(wrong, r.Body)
+		fmt.Fprintf(w, "%d bytes, announced %d, %v", n, r.ContentLength, err)
+	})
+	mux.HandleFunc("/tunnel", serveTunnel)
 	mux.HandleFunc("/zip", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Vary", "Accept-Encoding")
 		if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {

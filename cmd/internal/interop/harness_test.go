@@ -80,6 +80,7 @@ type world struct {
 	cluster *ytlocal.Cluster
 	alice   ytlocal.User
 	proxy   string // host:port of the public listener
+	admin   string // and of the one with the metrics
 	pid     int
 }
 
@@ -117,7 +118,7 @@ func (w *world) startProduct(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(binary, "serve", "--yt-proxy", w.cluster.URL(), "--yt-token-path", token, "--base-domain", baseDomain+","+plainDomain,
-		"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--log-format", "json",
+		"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--debug-listen=", "--log-format", "json",
 		"--discovery-period", "1s", "--shutdown-delay", "0s", "--shutdown-timeout", "5s")
 	log := new(output)
 	cmd.Stdout, cmd.Stderr = log, log
@@ -148,9 +149,12 @@ func (w *world) startProduct(t *testing.T) {
 	w.pid = cmd.Process.Pid
 	eventually(t, "task-proxy listens", func() error {
 		for line := range strings.Lines(log.String()) {
-			var record struct{ Msg, Listen string }
+			var record struct {
+				Msg, Listen string
+				Admin       string `json:"admin_listen"`
+			}
 			if json.Unmarshal([]byte(line), &record) == nil && record.Msg == "serving" {
-				w.proxy = record.Listen
+				w.proxy, w.admin = record.Listen, record.Admin
 				return nil
 			}
 		}
