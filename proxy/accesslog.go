@@ -47,6 +47,7 @@ type exchange struct {
 
 	bytesIn, bytesOut atomic.Int64 // bodies and tunnels; written by copying goroutines
 	bodyEnded         atomic.Bool  // the caller's body was read to its end; written by the goroutine that sends it on
+	abandoned         atomic.Bool  // the job broke the connection while the caller's body was waited for
 	grpcStatus        string
 
 	failure  *cause // why we answered ourselves

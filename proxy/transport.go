@@ -57,6 +57,14 @@ func (e *dialError) cause() *cause {
 type countedConn struct {
 	net.Conn
 	written atomic.Int64
+	carries atomic.Pointer[attemptBody] // the body that is written to it; nil: none, or it is HTTP/2
+}
+
+// Close also ends the wait for more of a body that nobody will get.
+func (c *countedConn) Close() error {
+	err := c.Conn.Close()
+	_ = c.carries.Load().Close()
+	return err
 }
 
 func (c *countedConn) Write(b []byte) (int, error) {
