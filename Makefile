@@ -84,7 +84,7 @@ cover: ## Show what the tests cover (.cache/cover.html has it line by line)
 	go tool cover -func=$(CACHE)/cover.out | tail -n 1
 
 e2e: e2e-tools ## Run the documented commands with the real yt CLI, curl and grpcurl, and others' suites; needs python3, curl, PyPI
-	YT_CLI=$(YT_CLI) GRPCURL=$(GRPCURL) go test -tags e2e -run '^TestE2E' -count=1 -timeout 15m -v ./cmd/demo
+	YT_CLI=$(YT_CLI) GRPCURL=$(GRPCURL) go test -tags e2e -run '^TestE2E' -count=1 -timeout 15m -v ./cmd/demo ./cmd/internal/serve
 	$(MAKE) --no-print-directory e2e-suites
 
 # Only what is in cmd/internal/interop: others' suites and clients.
