@@ -190,6 +190,7 @@ type replica struct {
 	Addresses
 	stop   func() // as SIGTERM does; it waits for the end
 	client *http.Client
+	log    *buffer
 }
 
 // startReplica starts the product as a shell would, and returns when it is ready.
@@ -216,7 +217,7 @@ func (c *testCluster) startEditedReplica(t *testing.T, edit func(*Config), flags
 	started, ended := make(chan Addresses, 1), make(chan error, 1)
 	go func() { ended <- Run(ctx, cfg, NewLogger(log, cfg), func(a Addresses) { started <- a }) }()
 	transport := &http.Transport{}
-	r := &replica{client: &http.Client{Transport: transport}}
+	r := &replica{client: &http.Client{Transport: transport}, log: log}
 	r.stop = sync.OnceFunc(func() {
 		transport.CloseIdleConnections()
 		cancel()

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 )
 
 // tokenFile is the robot's token in a file that may be replaced at any time.
@@ -16,11 +15,9 @@ type tokenFile struct {
 	path   string
 	logger *slog.Logger
 
-	mu      sync.Mutex
-	token   string
-	modTime time.Time
-	size    int64
-	bad     string // what was wrong with the file when it was last looked at; logged once
+	mu    sync.Mutex
+	token string
+	bad   string // what was wrong with the file when it was last looked at; logged once
 }
 
 // RobotToken opens the file of --yt-token-path and returns the source of the robot's token, which reads the file again when it
@@ -57,17 +54,11 @@ func (t *tokenFile) Token() (string, error) {
 	return t.token, nil
 }
 
+// refresh reads the file. What it holds is compared, not its time: a file that is renamed over another one may well be as old and as long.
 func (t *tokenFile) refresh() error {
 	path, err := singleFile(t.path)
 	if err != nil {
 		return err
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return tokenError(path, err)
-	}
-	if t.token != "" && info.ModTime().Equal(t.modTime) && info.Size() == t.size {
-		return nil
 	}
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -80,7 +71,7 @@ func (t *tokenFile) refresh() error {
 	if t.token != "" && token != t.token {
 		t.logger.Info("token changed")
 	}
-	t.token, t.modTime, t.size = token, info.ModTime(), info.Size()
+	t.token = token
 	return nil
 }
 
