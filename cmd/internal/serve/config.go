@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -99,8 +100,11 @@ func ParseConfig(args []string, getenv func(string) string, out io.Writer) (Conf
 		func(v string) error { c.YTTokenPath = v; return nil })
 	s.text("yt-ca-file", "", "a `file` of PEM certificates to trust towards the cluster besides the system's; empty: only the system's",
 		func(v string) (err error) {
-			if v != "" {
-				c.YTCA, err = os.ReadFile(v)
+			if v == "" {
+				return nil
+			}
+			if c.YTCA, err = os.ReadFile(v); err == nil && !x509.NewCertPool().AppendCertsFromPEM(c.YTCA) {
+				return fmt.Errorf("%s holds no certificate in PEM", v)
 			}
 			return err
 		})
