@@ -134,7 +134,7 @@ chart: ## Package the Helm chart into dist/
 	go run helm.sh/helm/v3/cmd/helm@$(HELM_VERSION) package chart -d dist
 
 e2e: e2e-tools ## Run the documented commands with the real yt CLI, curl and grpcurl, and others' suites; needs python3, curl, PyPI
-	YT_CLI=$(YT_CLI) GRPCURL=$(GRPCURL) go test -tags e2e -run '^TestE2E' -count=1 -timeout 15m -v ./cmd/demo
+	YT_CLI=$(YT_CLI) GRPCURL=$(GRPCURL) go test -tags e2e -run '^TestE2E' -count=1 -timeout 15m -v ./cmd/demo ./cmd/internal/serve
 	$(MAKE) --no-print-directory e2e-suites
 
 # Only what is in cmd/internal/interop: others' suites and clients.

@@ -53,6 +53,7 @@ type exchange struct {
 	// What of them is in the metrics already; written by whoever looks at these too.
 	countedIn, countedOut atomic.Int64
 	carried               protocol    // whose bytes they are; fixed before others look
+	abandoned             atomic.Bool // the job broke the connection while the caller's body was waited for
 	bodyEnded             atomic.Bool // the caller's body was read to its end; written by the goroutine that sends it on
 	grpcStatus            string
 

@@ -77,7 +77,7 @@ func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
 			b.aside.succeeded(endpoint)
 			return x.answered(res, err)
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil && !x.abandoned.Load() {
 			return nil, broken(err) // the caller left, or somebody ended the stream: no endpoint's failure
 		}
 		last = b.judge(endpoint, err)
@@ -97,6 +97,13 @@ func (b *balancer) attempt(ctx context.Context, x *exchange, req *http.Request, 
 	u := *req.URL
 	u.Host = endpoint.Addr
 	out.URL = &u
+	var body *attemptBody
+	if whole, ok := req.Body.(*requestBody); ok {
+		body = &attemptBody{requestBody: whole, ctx: ctx}
+		out.Body = body
+		defer body.settled.Store(true)
+	}
+	sent.reads(body)
 	switch {
 	case x.websocket:
 		return b.handshake(ctx, x, out, sent)
@@ -165,6 +172,7 @@ type sentBytes struct {
 	x    *exchange
 	mu   sync.Mutex
 	conn *countedConn
+	body *attemptBody // what is read to be written to conn; nil: nothing
 	mark int64
 	n    int
 	// fresh: the last connection was made for this request and had carried no other.
@@ -186,8 +194,9 @@ func (s *sentBytes) gotConn(info httptrace.GotConnInfo) {
 	}
 	if conn, ok := info.Conn.(*countedConn); ok {
 		s.conn, s.mark = conn, conn.written.Load()
-		if s.x.service.Protocol != discovery.GRPC {
+		if s.x.service.Protocol != discovery.GRPC { // there one connection carries many requests, and the transport closes their bodies
 			conn.began.Store(s.mark)
+			conn.carries.Store(s.body)
 		}
 	} else {
 		s.n++ // no way to tell
@@ -201,6 +210,13 @@ func (s *sentBytes) gotConn(info httptrace.GotConnInfo) {
 			_ = info.Conn.Close()
 		}
 	}
+}
+
+// reads notes the body of the next attempt.
+func (s *sentBytes) reads(body *attemptBody) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.body = body
 }
 
 // settle counts the use of the connection before.
@@ -240,6 +256,9 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	b.x.reading.Lock()
 	n, err := b.ReadCloser.Read(p)
 	b.x.reading.Unlock()
+	if b.x.abandoned.Load() {
+		return n, net.ErrClosed // that is why, not the caller
+	}
 	if n > 0 {
 		b.x.bytesIn.Add(int64(n))
 		b.x.watch.touch()
@@ -260,8 +279,41 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close keeps the body open for the next attempt.
-func (b *requestBody) Close() error { return nil }
+// attemptBody is the body for one attempt. Transports wait for its reader before they tell that the connection broke, and the reader for a
+// caller who has nothing to say until there is an answer: who closes it, or the connection, ends that.
+type attemptBody struct {
+	*requestBody
+	ctx             context.Context
+	reading, broken atomic.Bool
+	settled         atomic.Bool // the attempt is over; it was answered perhaps, and the body may go on
+}
+
+func (b *attemptBody) Read(p []byte) (int, error) {
+	b.reading.Store(true)
+	defer b.reading.Store(false)
+	if b.broken.Load() {
+		return 0, net.ErrClosed
+	}
+	return b.requestBody.Read(p)
+}
+
+// Close keeps the body open for the next attempt, unless it is being read for this one: then there is no next.
+func (b *attemptBody) Close() error {
+	if b == nil || b.settled.Load() {
+		return nil
+	}
+	b.broken.Store(true)
+	w := &b.x.watch
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if b.reading.Load() && !w.done && b.ctx.Err() == nil {
+		b.x.abandoned.Store(true)
+		// To net/http a caller whose connection cannot be read has left; the reason must be there first.
+		b.x.cancel(&Error{cause: causeBroken, Err: errors.New("the connection broke before an answer")})
+		_ = http.NewResponseController(b.x.w.ResponseWriter).SetReadDeadline(time.Unix(1, 0))
+	}
+	return nil
+}
 
 // turn is one request's walk over the endpoints of its service.
 type turn struct {

@@ -16,6 +16,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"taskproxy/discovery"
 )
 
@@ -425,5 +428,46 @@ func TestSetAside(t *testing.T) {
 		if len(a.m) != 1 {
 			t.Errorf("%d remembered, want the old one swept", len(a.m))
 		}
+	})
+}
+
+// A job that breaks the connection while a caller with a body says nothing: the caller hears of it at once, and not only when there is more
+// to send.
+func TestBrokenWhileTheCallerIsSilent(t *testing.T) {
+	t.Parallel()
+	hangUp := func(least int) string {
+		l := listen(t)
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = io.ReadFull(conn, make([]byte, least))
+				conn.Close()
+			}
+		}()
+		return l.Addr().String()
+	}
+	w := newWorld(t)
+	t.Run("gRPC", func(t *testing.T) {
+		s := w.publish(discovery.Service{Name: "rpc", Protocol: discovery.GRPC}, hangUp(200))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		stream, err := w.dialGRPC(host(s)).FullDuplexCall(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("HTTP", func(t *testing.T) {
+		s := w.publish(discovery.Service{Name: "web"}, hangUp(100))
+		body, silent := io.Pipe()
+		defer silent.Close()
+		time.AfterFunc(10*time.Second, func() { silent.Close() })
+		w.do(w.request(http.MethodPost, host(s), "/", body)).check(t, http.StatusBadGateway, "upstream_broken")
 	})
 }

@@ -144,7 +144,11 @@ func explain(ctx context.Context, err error) (c *cause, public string) {
 
 // answer says to the caller, in the caller's own manner, why the request failed. It is the only place that does.
 func (p *Proxy) answer(x *exchange, err error) {
-	c, public := explain(x.in.Context(), err)
+	ctx := x.in.Context()
+	if x.abandoned.Load() {
+		ctx = context.Background() // ended by us, in a way
+	}
+	c, public := explain(ctx, err)
 	x.failure, x.err = c, err
 	if c == causeInternal {
 		p.log.Error("request failed", "err", err, "request_id", x.id)

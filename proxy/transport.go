@@ -62,7 +62,15 @@ type countedConn struct {
 	net.Conn
 	written atomic.Int64
 	// began is what written was when the HTTP/1.1 request began that the connection carries; math.MaxInt64: there is none.
-	began atomic.Int64
+	began   atomic.Int64
+	carries atomic.Pointer[attemptBody] // the body that is written to it; nil: none, or it is HTTP/2
+}
+
+// Close also ends the wait for more of a body that nobody will get.
+func (c *countedConn) Close() error {
+	err := c.Conn.Close()
+	_ = c.carries.Load().Close()
+	return err
 }
 
 // Write takes the rest of a request that the job does not want. Who answers an upload without reading it, as simple servers do, and

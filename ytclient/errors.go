@@ -74,6 +74,9 @@ func classify(err error, seen *seen) error {
 			return err // already in our words
 		}
 	}
+	if why := seen.failure.Load(); why != nil && errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%w: %w; before that: %v", sentinel(err, seen), err, *why)
+	}
 	return fmt.Errorf("%w: %w", sentinel(err, seen), err)
 }
 
@@ -136,8 +139,9 @@ func brokenConnection(err error) bool {
 // seen is what the wire last answered to one call, all its tries included. The SDK keeps neither the status nor the
 // answers that it retried.
 type seen struct {
-	status  atomic.Int32 // 0: nothing was answered to the last try
-	limited atomic.Bool  // the last answer was 904 or 108
+	status  atomic.Int32          // 0: nothing was answered to the last try
+	limited atomic.Bool           // the last answer was 904 or 108
+	failure atomic.Pointer[error] // of the last try that failed before the call's time was over; nil: it was answered
 }
 
 func (s *seen) last() (status int, limited bool) { return int(s.status.Load()), s.limited.Load() }
@@ -163,8 +167,10 @@ func (r *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	case err == nil:
 		s.status.Store(int32(resp.StatusCode))
 		s.limited.Store(limits(resp))
+		s.failure.Store(nil)
 	case req.Context().Err() == nil:
 		s.limited.Store(false)
+		s.failure.Store(&err)
 	default:
 		// Time ran out in the middle of a try: what the one before was answered is still why it had to be made.
 	}

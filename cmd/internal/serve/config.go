@@ -69,7 +69,9 @@ type Config struct {
 	// Effective is what all flags and variables came to, a line each, for people; no secrets.
 	Effective string
 
-	certificatePeriod time.Duration // for tests; 0: the constant of that name
+	// For tests.
+	certificatePeriod time.Duration // 0: the constant of that name
+	grantTTL          time.Duration // 0: auth.DefaultGrantTTL
 }
 
 // UsageError is everything that is wrong with a configuration, a line each. The process must exit with 2.

@@ -126,7 +126,7 @@ func assemble(cfg Config, cluster *cluster, registry *prometheus.Registry, logge
 	var authorizer proxy.Authorizer // stays a nil interface when authentication is off
 	if cfg.AuthEnabled {
 		p.authorizer, err = auth.New(auth.Config{
-			Cluster: cluster.auth, StaleLimit: cfg.AuthStaleLimit, Logger: logger, Registerer: registry,
+			Cluster: cluster.auth, GrantTTL: cfg.grantTTL, StaleLimit: cfg.AuthStaleLimit, Logger: logger, Registerer: registry,
 		})
 		if err != nil {
 			return nil, err

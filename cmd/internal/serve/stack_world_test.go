@@ -190,10 +190,17 @@ type replica struct {
 	Addresses
 	stop   func() // as SIGTERM does; it waits for the end
 	client *http.Client
+	log    *buffer
 }
 
 // startReplica starts the product as a shell would, and returns when it is ready.
 func (c *testCluster) startReplica(t *testing.T, flags ...string) *replica {
+	t.Helper()
+	return c.startEditedReplica(t, func(*Config) {}, flags...)
+}
+
+// startEditedReplica is startReplica with what no flag says.
+func (c *testCluster) startEditedReplica(t *testing.T, edit func(*Config), flags ...string) *replica {
 	t.Helper()
 	token := t.TempDir() + "/token"
 	if err := os.WriteFile(token, []byte(c.RootToken()), 0o600); err != nil {
@@ -204,12 +211,13 @@ func (c *testCluster) startReplica(t *testing.T, flags ...string) *replica {
 	if err != nil {
 		t.Fatal(err)
 	}
+	edit(&cfg)
 	log := new(buffer)
 	ctx, cancel := context.WithCancel(context.Background())
 	started, ended := make(chan Addresses, 1), make(chan error, 1)
 	go func() { ended <- Run(ctx, cfg, NewLogger(log, cfg), func(a Addresses) { started <- a }) }()
 	transport := &http.Transport{}
-	r := &replica{client: &http.Client{Transport: transport}}
+	r := &replica{client: &http.Client{Transport: transport}, log: log}
 	r.stop = sync.OnceFunc(func() {
 		transport.CloseIdleConnections()
 		cancel()
@@ -234,8 +242,18 @@ func (c *testCluster) startReplica(t *testing.T, flags ...string) *replica {
 	return r
 }
 
-// metric is the value of a metric without labels.
+// metric is the value of a metric, with its labels if it has some.
 func (r *replica) metric(t *testing.T, name string) float64 {
+	t.Helper()
+	value, ok := r.lookMetric(t, name)
+	if !ok {
+		t.Fatalf("no metric %s", name)
+	}
+	return value
+}
+
+// lookMetric is metric for those that are there only once something has happened.
+func (r *replica) lookMetric(t *testing.T, name string) (value float64, ok bool) {
 	t.Helper()
 	res, err := r.client.Get("http://" + r.Admin + "/metrics")
 	if err != nil {
@@ -248,14 +266,13 @@ func (r *replica) metric(t *testing.T, name string) float64 {
 	}
 	_, rest, ok := strings.Cut(string(content), "\nyt_task_proxy_"+name+" ")
 	if !ok {
-		t.Fatalf("no metric %s", name)
+		return 0, false
 	}
 	line, _, _ := strings.Cut(rest, "\n")
-	value, err := strconv.ParseFloat(line, 64)
-	if err != nil {
+	if value, err = strconv.ParseFloat(line, 64); err != nil {
 		t.Fatal(err)
 	}
-	return value
+	return value, true
 }
 
 // reply is what a caller gets, and who answered.

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -20,11 +19,9 @@ type tokenFile struct {
 	logger   *slog.Logger
 	reloaded prometheus.Gauge // nil: nobody reads it
 
-	mu      sync.Mutex
-	token   string
-	modTime time.Time
-	size    int64
-	bad     string // what was wrong with the file when it was last looked at; logged once
+	mu    sync.Mutex
+	token string
+	bad   string // what was wrong with the file when it was last looked at; logged once
 }
 
 // RobotToken opens the file of --yt-token-path and returns the source of the robot's token, which reads the file again when it
@@ -73,17 +70,11 @@ func (t *tokenFile) report(good bool) {
 	}
 }
 
+// refresh reads the file. What it holds is compared, not its time: a file that is renamed over another one may well be as old and as long.
 func (t *tokenFile) refresh() error {
 	path, err := singleFile(t.path)
 	if err != nil {
 		return err
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return tokenError(path, err)
-	}
-	if t.token != "" && info.ModTime().Equal(t.modTime) && info.Size() == t.size {
-		return nil
 	}
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -96,7 +87,7 @@ func (t *tokenFile) refresh() error {
 	if t.token != "" && token != t.token {
 		t.logger.Info("token changed")
 	}
-	t.token, t.modTime, t.size = token, info.ModTime(), info.Size()
+	t.token = token
 	return nil
 }
 
