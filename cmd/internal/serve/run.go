@@ -230,7 +230,7 @@ func (p *parts) serve(ctx context.Context, cfg Config, on *listeners, logger *sl
 func (p *parts) drain(cfg Config, logger *slog.Logger) {
 	start := time.Now()
 	p.draining.Store(true) // answers are the last of their connections from here on
-	logger.Info("shutting down", "delay", cfg.ShutdownDelay, "timeout", cfg.ShutdownTimeout)
+	logger.Info("shutting down", "delay", cfg.ShutdownDelay.String(), "timeout", cfg.ShutdownTimeout.String())
 	time.Sleep(cfg.ShutdownDelay)
 	// The context that brought us here has ended; the requests get one of their own.
 	ctx, cancel := context.WithTimeout(context.Background(), cfg.ShutdownTimeout)

@@ -111,6 +111,9 @@ func events(t *testing.T, stream io.Reader, each func(data string)) {
 			each(data)
 		}
 	}
+	if err := lines.Err(); err != nil {
+		t.Errorf("the stream broke: %v", err)
+	}
 }
 
 // Each token is an event of its own; put together they are the whole answer.
