@@ -110,7 +110,7 @@ func TestAnswersRepeatNothingDangerous(t *testing.T) {
 var allCauses = []*cause{
 	causeBadTarget, causeBadHost, causeBadUpgrade, causeBadBody, causeNoCredentials, causeAmbiguous, causeBadCredentials, causeRefused, causeBadRouting,
 	causeConflict, causeNoService, causeMisdirected, causeCrossSite, causeDenied, causeNoOperation, causeNoCluster, causeTooMany, causeAuthOff,
-	causeNoEndpoint, causeConnect, causeConnectTimeout, causeBroken, causeBadAnswer, causeIdle, causeRevoked, causeEnded, causeClosing, causeInternal,
+	causeNoEndpoint, causeConnect, causeConnectTimeout, causeBroken, causeBadAnswer, causeRouteTimeout, causeIdle, causeRevoked, causeEnded, causeClosing, causeInternal,
 }
 
 // Every cause can be answered, and no two share a reason.
