@@ -198,7 +198,8 @@ func TestAffinityCookieReachesNoJob(t *testing.T) {
 		}
 	}
 	s := w.publish(discovery.Service{User: "carol"}, job)
-	if got := w.get(host(s), "/", "Cookie: YTCypressCookie="+aliceToken+"; a=1").echo(t).Header.Get("Cookie"); got != "YTCypressCookie="+aliceToken+"; a=1" {
+	all := "YTCypressCookie=" + aliceToken + "; yt_oauth_access_token=x; a=1"
+	if got := w.get(host(s), "/", "Cookie: "+all).echo(t).Header.Get("Cookie"); got != all {
 		t.Errorf("a job that is trusted with logins saw %q", got)
 	}
 }
