@@ -48,10 +48,7 @@ wrong comes in one message.
 {{- end }}
 {{- with $v.podDisruptionBudget }}
 {{- if and .enabled (not (kindIs "invalid" .minAvailable)) (not (kindIs "invalid" .maxUnavailable)) }}
-{{- $bad = append $bad "podDisruptionBudget has minAvailable and maxUnavailable: set the one that is not meant to null" }}
-{{- end }}
-{{- if and .enabled (kindIs "invalid" .minAvailable) (kindIs "invalid" .maxUnavailable) }}
-{{- $bad = append $bad "podDisruptionBudget has neither minAvailable nor maxUnavailable: give one, or set enabled to false" }}
+{{- $bad = append $bad "podDisruptionBudget has minAvailable and maxUnavailable: give one of them" }}
 {{- end }}
 {{- end }}
 {{- if and $v.autoscaling.enabled (lt (int $v.autoscaling.maxReplicas) (int $v.autoscaling.minReplicas)) }}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	promv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"helm.sh/helm/v3/pkg/chart"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -306,17 +307,25 @@ func TestNamesAreForEver(t *testing.T) {
 	})
 }
 
-// The files of dashboard and alert rules arrive as they are.
+// The files of dashboard and alert rules arrive as they are: those of the tests, and the chart's own.
 func TestFilesArrive(t *testing.T) {
-	c := loaded(t, nil)
-	rendered, err := render(c, map[string]any{"baseDomain": "x.example.net", "monitoring": map[string]any{
-		"enabled": true, "dashboard": map[string]any{"enabled": true},
-	}})
-	if err != nil {
-		t.Fatal(err)
+	for name, files := range map[string]map[string]string{"short": short, "own": nil} {
+		t.Run(name, func(t *testing.T) {
+			c := loaded(t, files)
+			rendered, err := render(c, map[string]any{"baseDomain": "x.example.net", "monitoring": map[string]any{
+				"enabled": true, "dashboard": map[string]any{"enabled": true},
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			filesArrive(t, c.Files, objects(t, rendered))
+		})
 	}
-	all := objects(t, rendered)
-	for _, f := range c.Files {
+}
+
+func filesArrive(t *testing.T, files []*chart.File, all map[string]metav1.Object) {
+	t.Helper()
+	for _, f := range files {
 		switch f.Name {
 		case "files/dashboard.json":
 			got := only[*corev1.ConfigMap](t, all).Data["task-proxy.json"]
