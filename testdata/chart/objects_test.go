@@ -179,11 +179,11 @@ func TestObjectsFit(t *testing.T) {
 		}
 		for _, r := range of[*gatewayv1.HTTPRoute](all) {
 			ref := r.Spec.Rules[0].BackendRefs[0]
-			backend(string(ref.Name), int32(*ref.Port))
+			backend(string(ref.Name), *ref.Port)
 		}
 		for _, r := range of[*gatewayv1.GRPCRoute](all) {
 			ref := r.Spec.Rules[0].BackendRefs[0]
-			backend(string(ref.Name), int32(*ref.Port))
+			backend(string(ref.Name), *ref.Port)
 		}
 		for _, i := range of[*networkingv1.Ingress](all) {
 			for _, rule := range i.Spec.Rules {
@@ -259,7 +259,7 @@ func guarded(t *testing.T, pod corev1.PodSpec) {
 		t.Error("pods get a token for Kubernetes")
 	case !no(pod.EnableServiceLinks):
 		t.Error("Services' variables are taken for flags")
-	case !yes(pod.SecurityContext.RunAsNonRoot) || *pod.SecurityContext.RunAsUser == 0 || pod.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault:
+	case !yes(pod.SecurityContext.RunAsNonRoot) || pod.SecurityContext.RunAsUser != nil && *pod.SecurityContext.RunAsUser == 0 || pod.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault:
 		t.Errorf("security context of the pod: %+v", pod.SecurityContext)
 	case !no(c.SecurityContext.AllowPrivilegeEscalation) || !yes(c.SecurityContext.ReadOnlyRootFilesystem) || c.SecurityContext.Capabilities.Drop[0] != "ALL":
 		t.Errorf("security context of the container: %+v", c.SecurityContext)

@@ -95,13 +95,11 @@ func mounted(t *testing.T, pod corev1.PodSpec) (root string) {
 			put(v.Name, corev1.TLSCertKey, certPEM)
 			put(v.Name, corev1.TLSPrivateKeyKey, keyPEM)
 		case "ca":
-			items := []corev1.KeyToPath{}
 			if v.ConfigMap != nil {
-				items = v.ConfigMap.Items
+				put(v.Name, v.ConfigMap.Items[0].Path, certPEM)
 			} else {
-				items = v.Secret.Items
+				put(v.Name, v.Secret.Items[0].Path, certPEM)
 			}
-			put(v.Name, items[0].Path, certPEM)
 		}
 	}
 	return root
