@@ -38,8 +38,22 @@ wrong comes in one message.
 {{- if and $v.service.grpcPort (eq (int $v.service.grpcPort) (int (include "task-proxy.servicePort" .))) }}
 {{- $bad = append $bad (printf "service.grpcPort is %d, which is the service's port already: give another one, such as 9090" (int $v.service.grpcPort)) }}
 {{- end }}
-{{- if and $v.service.nodePort (eq (include "task-proxy.serviceType" .) "ClusterIP") }}
-{{- $bad = append $bad "service.nodePort needs service.type NodePort or LoadBalancer" }}
+{{- $type := include "task-proxy.serviceType" . }}
+{{- range $key := list "nodePort" "externalTrafficPolicy" }}
+{{- if and (index $v.service $key) (eq $type "ClusterIP") }}
+{{- $bad = append $bad (printf "service.%s needs service.type NodePort or LoadBalancer, and it is ClusterIP" $key) }}
+{{- end }}
+{{- end }}
+{{- range $key := list "loadBalancerClass" "loadBalancerSourceRanges" }}
+{{- if and (index $v.service $key) (ne $type "LoadBalancer") }}
+{{- $bad = append $bad (printf "service.%s needs service.type LoadBalancer, and it is %s" $key $type) }}
+{{- end }}
+{{- end }}
+{{- $trusted := splitList "," (include "task-proxy.joined" $v.trustedProxies | replace " " "") }}
+{{- range splitList "," (include "task-proxy.joined" $v.spyt.restAllowFrom | replace " " "") }}
+{{- if and . (has . $trusted) }}
+{{- $bad = append $bad (printf "spyt.restAllowFrom has %s, and so has trustedProxies: everybody who comes through that proxy would run code as the owners of Spark clusters" .) }}
+{{- end }}
 {{- end }}
 
 {{- $drain := add (int $v.shutdown.delaySeconds) (int $v.shutdown.timeoutSeconds) | int }}
@@ -48,10 +62,18 @@ wrong comes in one message.
 {{- end }}
 {{- with $v.podDisruptionBudget }}
 {{- if and .enabled (not (kindIs "invalid" .minAvailable)) (not (kindIs "invalid" .maxUnavailable)) }}
-{{- $bad = append $bad "podDisruptionBudget has minAvailable and maxUnavailable: set the one that is not meant to null" }}
+{{- $bad = append $bad "podDisruptionBudget has minAvailable and maxUnavailable: give one of them" }}
 {{- end }}
-{{- if and .enabled (kindIs "invalid" .minAvailable) (kindIs "invalid" .maxUnavailable) }}
-{{- $bad = append $bad "podDisruptionBudget has neither minAvailable nor maxUnavailable: give one, or set enabled to false" }}
+{{- end }}
+{{- with $v.podDisruptionBudget }}
+{{- $most := $v.autoscaling.enabled | ternary $v.autoscaling.minReplicas $s.replicas | int }}
+{{- if and .enabled (regexMatch "^[0-9]+$" (toString .minAvailable)) $most (ge (int .minAvailable) $most) }}
+{{- $bad = append $bad (printf "podDisruptionBudget.minAvailable is %d of %d pods: no node with one of them could be drained, give less" (int .minAvailable) $most) }}
+{{- end }}
+{{- end }}
+{{- with $v.strategy.rollingUpdate }}
+{{- if and (eq $v.strategy.type "RollingUpdate") (regexMatch "^0+%?$" (toString .maxUnavailable)) (regexMatch "^0+%?$" (toString .maxSurge)) }}
+{{- $bad = append $bad "strategy.rollingUpdate has maxUnavailable 0 and maxSurge 0: no pod could be replaced, give one of them" }}
 {{- end }}
 {{- end }}
 {{- if and $v.autoscaling.enabled (lt (int $v.autoscaling.maxReplicas) (int $v.autoscaling.minReplicas)) }}

@@ -15,13 +15,13 @@ does the reverse.
 {{/* Not to be changed, ever: a Deployment's selector cannot be. Documented values.yaml have anti-affinity by the component. */}}
 {{- define "task-proxy.selectorLabels" -}}
 app.kubernetes.io/name: task-proxy
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: task-proxy
 {{- end -}}
 
 {{- define "task-proxy.commonLabels" -}}
 app.kubernetes.io/name: task-proxy
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: ytsaurus
 app.kubernetes.io/managed-by: {{ .Release.Service }}

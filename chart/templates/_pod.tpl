@@ -140,7 +140,7 @@ envFrom:
 {{- $s := include "task-proxy.settings" . | fromYaml -}}
 - name: token
   secret:
-    secretName: {{ $s.tokenSecret }}
+    secretName: {{ $s.tokenSecret | quote }}
     defaultMode: 288
     {{- with $s.tokenKey }}
     items:
@@ -150,7 +150,7 @@ envFrom:
 {{- if .Values.tls.enabled }}
 - name: cert
   secret:
-    secretName: {{ $s.certSecret }}
+    secretName: {{ $s.certSecret | quote }}
     defaultMode: 288
 {{- end }}
 {{- with .Values.caBundle }}
@@ -158,11 +158,11 @@ envFrom:
 - name: ca
   {{- if eq .kind "Secret" }}
   secret:
-    secretName: {{ .name }}
+    secretName: {{ .name | quote }}
     defaultMode: 288
   {{- else }}
   configMap:
-    name: {{ .name }}
+    name: {{ .name | quote }}
   {{- end }}
     items:
       - key: {{ .key | default "ca.crt" | quote }}
@@ -176,14 +176,14 @@ envFrom:
 
 {{/* What the server's pods and the one of helm test have in common. */}}
 {{- define "task-proxy.podSpec" -}}
-serviceAccountName: {{ include "task-proxy.serviceAccount" . }}
+serviceAccountName: {{ include "task-proxy.serviceAccount" . | quote }}
 automountServiceAccountToken: false
 # Kubernetes would set TASK_PROXY_PORT and the like for the Service task-proxy, and TASK_PROXY_ variables are flags here.
 enableServiceLinks: false
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ kindIs "map" . | ternary .  (dict "name" .) | dig "name" "" }}
+  - name: {{ kindIs "map" . | ternary .  (dict "name" .) | dig "name" "" | quote }}
   {{- end }}
 {{- end }}
 {{- with .Values.podSecurityContext }}
@@ -191,7 +191,7 @@ securityContext:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with .Values.nodeSelector }}
 nodeSelector:

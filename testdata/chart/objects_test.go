@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	promv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"helm.sh/helm/v3/pkg/chart"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -178,11 +179,11 @@ func TestObjectsFit(t *testing.T) {
 		}
 		for _, r := range of[*gatewayv1.HTTPRoute](all) {
 			ref := r.Spec.Rules[0].BackendRefs[0]
-			backend(string(ref.Name), int32(*ref.Port))
+			backend(string(ref.Name), *ref.Port)
 		}
 		for _, r := range of[*gatewayv1.GRPCRoute](all) {
 			ref := r.Spec.Rules[0].BackendRefs[0]
-			backend(string(ref.Name), int32(*ref.Port))
+			backend(string(ref.Name), *ref.Port)
 		}
 		for _, i := range of[*networkingv1.Ingress](all) {
 			for _, rule := range i.Spec.Rules {
@@ -258,7 +259,7 @@ func guarded(t *testing.T, pod corev1.PodSpec) {
 		t.Error("pods get a token for Kubernetes")
 	case !no(pod.EnableServiceLinks):
 		t.Error("Services' variables are taken for flags")
-	case !yes(pod.SecurityContext.RunAsNonRoot) || *pod.SecurityContext.RunAsUser == 0 || pod.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault:
+	case !yes(pod.SecurityContext.RunAsNonRoot) || pod.SecurityContext.RunAsUser != nil && *pod.SecurityContext.RunAsUser == 0 || pod.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault:
 		t.Errorf("security context of the pod: %+v", pod.SecurityContext)
 	case !no(c.SecurityContext.AllowPrivilegeEscalation) || !yes(c.SecurityContext.ReadOnlyRootFilesystem) || c.SecurityContext.Capabilities.Drop[0] != "ALL":
 		t.Errorf("security context of the container: %+v", c.SecurityContext)
@@ -306,17 +307,25 @@ func TestNamesAreForEver(t *testing.T) {
 	})
 }
 
-// The files of dashboard and alert rules arrive as they are.
+// The files of dashboard and alert rules arrive as they are: those of the tests, and the chart's own.
 func TestFilesArrive(t *testing.T) {
-	c := loaded(t, nil)
-	rendered, err := render(c, map[string]any{"baseDomain": "x.example.net", "monitoring": map[string]any{
-		"enabled": true, "dashboard": map[string]any{"enabled": true},
-	}})
-	if err != nil {
-		t.Fatal(err)
+	for name, files := range map[string]map[string]string{"short": short, "own": nil} {
+		t.Run(name, func(t *testing.T) {
+			c := loaded(t, files)
+			rendered, err := render(c, map[string]any{"baseDomain": "x.example.net", "monitoring": map[string]any{
+				"enabled": true, "dashboard": map[string]any{"enabled": true},
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			filesArrive(t, c.Files, objects(t, rendered))
+		})
 	}
-	all := objects(t, rendered)
-	for _, f := range c.Files {
+}
+
+func filesArrive(t *testing.T, files []*chart.File, all map[string]metav1.Object) {
+	t.Helper()
+	for _, f := range files {
 		switch f.Name {
 		case "files/dashboard.json":
 			got := only[*corev1.ConfigMap](t, all).Data["task-proxy.json"]

@@ -95,13 +95,11 @@ func mounted(t *testing.T, pod corev1.PodSpec) (root string) {
 			put(v.Name, corev1.TLSCertKey, certPEM)
 			put(v.Name, corev1.TLSPrivateKeyKey, keyPEM)
 		case "ca":
-			items := []corev1.KeyToPath{}
 			if v.ConfigMap != nil {
-				items = v.ConfigMap.Items
+				put(v.Name, v.ConfigMap.Items[0].Path, certPEM)
 			} else {
-				items = v.Secret.Items
+				put(v.Name, v.Secret.Items[0].Path, certPEM)
 			}
-			put(v.Name, items[0].Path, certPEM)
 		}
 	}
 	return root
@@ -312,5 +310,44 @@ func TestReusedValues(t *testing.T) {
 	_, err := render(c, nil)
 	if err == nil || !strings.Contains(err.Error(), "--reset-then-reuse-values") {
 		t.Errorf("says %v", err)
+	}
+}
+
+// The values in the install guide: the first block, alone and with each of the others.
+func TestInstallGuide(t *testing.T) {
+	guide, err := os.ReadFile(filepath.Join(chartDir, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, step, _ := strings.Cut(string(guide), "\n## 3. values.yaml\n")
+	step, _, ok := strings.Cut(step, "\n## 4. ")
+	if !ok {
+		t.Fatal("the guide has no steps 3 and 4")
+	}
+	var blocks []string
+	for _, part := range strings.Split(step, "\n```yaml\n")[1:] {
+		block, _, _ := strings.Cut(part, "\n```")
+		if !strings.HasPrefix(block, "spec:") { // a Gateway's
+			blocks = append(blocks, block)
+		}
+	}
+	if len(blocks) != 4 {
+		t.Fatalf("the guide has %d blocks of values in step 3, want 4: %q", len(blocks), blocks)
+	}
+	for i := range blocks {
+		text := blocks[0]
+		if i > 0 {
+			text += "\n" + blocks[i]
+		}
+		var values map[string]any
+		if err := yaml.UnmarshalStrict([]byte(text), &values); err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		rendered, err := render(loaded(t, short), values)
+		if err != nil {
+			t.Errorf("%v\n%s", err, text)
+			continue
+		}
+		effective(t, only[*appsv1.Deployment](t, objects(t, rendered)).Spec.Template.Spec)
 	}
 }

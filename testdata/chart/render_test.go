@@ -3,6 +3,7 @@ package charttest
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
@@ -182,6 +183,27 @@ func TestWrongValues(t *testing.T) {
 				t.Error("the file has no line # want:")
 			}
 		})
+	}
+}
+
+// The schema knows every value (or the chart would not render by itself), and beyond those of values.yaml only older spellings.
+func TestSchemaIsWhole(t *testing.T) {
+	c := loaded(t, short)
+	var schema struct {
+		Properties map[string]any `json:"properties"`
+	}
+	if err := json.Unmarshal(c.Schema, &schema); err != nil {
+		t.Fatal(err)
+	}
+	older := []string{"global", "persistence", "proxy", "refreshPeriodSeconds", "replicaCount", "server"}
+	var more []string
+	for name := range schema.Properties {
+		if _, ok := c.Values[name]; !ok {
+			more = append(more, name)
+		}
+	}
+	if slices.Sort(more); !slices.Equal(more, older) {
+		t.Errorf("the schema has %v, which values.yaml does not explain; only older spellings may be so: %v", more, older)
 	}
 }
 
