@@ -291,6 +291,9 @@ func TestMetrics(t *testing.T) {
 		"yt_task_proxy_auth_limited_total{lookups}":                    0,
 		"yt_task_proxy_auth_limited_total{failures}":                   0,
 		"yt_task_proxy_auth_limited_total{busy}":                       0,
+		"yt_task_proxy_auth_cache_evictions_total{identity}":           0,
+		"yt_task_proxy_auth_cluster_unreachable{}":                     0,
+		"yt_task_proxy_auth_cluster_auth_off{}":                        0,
 	} {
 		if v, ok := got[name]; !ok || v != want {
 			t.Errorf("%s is %v (there: %t), want %v", name, v, ok, want)
@@ -304,6 +307,41 @@ func TestMetrics(t *testing.T) {
 	if left := gather(t, registry); len(left) != 0 {
 		t.Errorf("metrics left after Close: %v", left)
 	}
+}
+
+// What is pushed out, and what the authorizer knows about its cluster, can be watched.
+func TestMetricsOfBadTimes(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewPedanticRegistry()
+	g := newGate()
+	g.check = func(_ context.Context, login, _ string, _ ytclient.Permission) (bool, error) { return false, nil }
+	a := newAuthorizer(t, Config{Cluster: g, Capacity: 1, Registerer: registry})
+	want := func(name string, value float64) {
+		t.Helper()
+		if got, ok := gather(t, registry)["yt_task_proxy_auth_"+name]; !ok || got != value {
+			t.Errorf("%s is %v (there: %t), want %v", name, got, ok, value)
+		}
+	}
+	_, _ = a.Authenticate(t.Context(), nowhere, token("alice's"))
+	want("cache_evictions_total{identity}", 0)
+	_, _ = a.Authenticate(t.Context(), nowhere, token("root's"))
+	want("cache_evictions_total{identity}", 1)
+	_, _ = a.Authorize(t.Context(), "alice", operation, read)
+	_, _ = a.Authorize(t.Context(), "bob", operation, read)
+	want("cache_evictions_total{failures}", 1)
+	want("cache_evictions_total{decision}", 0)
+
+	g.set(false, errAway)
+	_, _ = a.Authenticate(t.Context(), nowhere, token("another's"))
+	want("cluster_unreachable{}", 1)
+	g.set(true, nil)
+	_ = a.canary(t.Context())
+	want("cluster_auth_off{}", 1)
+	g.set(false, nil)
+	_ = a.canary(t.Context())
+	want("cluster_auth_off{}", 0)
+	_, _ = a.Authenticate(t.Context(), nowhere, token("yet another's"))
+	want("cluster_unreachable{}", 0)
 }
 
 // gather returns the values by name{label values}.

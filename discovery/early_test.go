@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"taskproxy/ytclient"
 )
 
@@ -198,6 +200,9 @@ func TestAwaitByNobody(t *testing.T) {
 		time.Sleep(time.Minute)
 		if d.Await(t.Context(), "", "028ce1a7") || d.Await(t.Context(), "alice", "") {
 			t.Error("waited")
+		}
+		if n := testutil.ToFloat64(d.metrics.awaited.WithLabelValues(earlyDeclined)); n != 2 {
+			t.Errorf("%v counted as declined", n)
 		}
 		synctest.Wait()
 		if n := l.count("list_operations"); n != 1 {

@@ -255,6 +255,10 @@ func TestTable(t *testing.T) {
 		if got := testutil.ToFloat64(d.metrics.writes.WithLabelValues("written")); got != 3 {
 			t.Errorf("%v writes counted", got)
 		}
+		// Up to date it is also as long as there is nothing to write.
+		if age := time.Since(time.Unix(0, int64(1e9*testutil.ToFloat64(d.metrics.upToDate)))); age > time.Minute {
+			t.Errorf("not known to be up to date for %s", age)
+		}
 	})
 
 	s2 := &store{exists: true}
@@ -471,6 +475,9 @@ func TestTable(t *testing.T) {
 		s11.settle()
 		if d.Snapshot().Len() != 1 || len(s11.writes) != 0 || testutil.ToFloat64(d.metrics.writes.WithLabelValues("lease_failed")) < 10 {
 			t.Errorf("%d services, %d writes", d.Snapshot().Len(), len(s11.writes))
+		}
+		if testutil.ToFloat64(d.metrics.upToDate) != 0 || testutil.ToFloat64(d.metrics.operations) != 1 {
+			t.Errorf("up to date at %v, %v operations", testutil.ToFloat64(d.metrics.upToDate), testutil.ToFloat64(d.metrics.operations))
 		}
 	})
 }

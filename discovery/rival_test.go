@@ -89,6 +89,12 @@ func TestRival(t *testing.T) {
 			p.rewrite()
 		}
 		stopped(p, true)
+		known := testutil.ToFloat64(p.table.metrics.upToDate)
+		defer func() {
+			if known == 0 || testutil.ToFloat64(p.table.metrics.upToDate) <= known {
+				p.t.Error("nobody can tell that the table is ours again")
+			}
+		}()
 		writes, looks := len(p.s.writes), p.s.looks
 		for range 20 { // the same rows again and again, in the end: the rival lives
 			p.s.rewrite(theirs, theirs)
@@ -100,6 +106,9 @@ func TestRival(t *testing.T) {
 		}
 		if n := strings.Count(p.log.String(), "level=WARN"); n != 1 {
 			p.t.Errorf("%d warnings, want 1, in\n%s", n, p.log)
+		}
+		if testutil.ToFloat64(p.table.metrics.upToDate) != known {
+			p.t.Error("the table passes for up to date while a rival writes it")
 		}
 		// It is gone.
 		p.s.pass(quietAfter - 6*time.Minute)

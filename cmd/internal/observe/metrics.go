@@ -3,6 +3,7 @@ package observe
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -115,6 +116,6 @@ func product() (Metrics, error) {
 		return nil, err
 	}
 	w := httptest.NewRecorder()
-	promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+	promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/metrics", http.NoBody))
 	return Parse(bytes.NewReader(w.Body.Bytes()))
 }

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
 func env(vars map[string]string) func(string) string {
@@ -210,22 +213,31 @@ func TestTokenFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if f.reloaded, err = newTokenMetric(prometheus.NewRegistry()); err != nil {
+		t.Fatal(err)
+	}
+	good := 1.0
 	want := func(token string) {
 		t.Helper()
 		if got, err := f.Token(); got != token || err != nil {
 			t.Errorf("Token = %q, %v; want %q", got, err, token)
+		}
+		if got := testutil.ToFloat64(f.reloaded); got != good {
+			t.Errorf("the metric is %v after token %q, want %v", got, token, good)
 		}
 	}
 	want("one")
 	write("\"two\"\n", start.Add(time.Second))
 	want("two")
 	write("", start.Add(2*time.Second))
+	good = 0
 	want("two") // half-way through being replaced
 	want("two")
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
 	want("two")
+	good = 1
 	write("three", start.Add(3*time.Second))
 	want("three")
 	if err := os.WriteFile(filepath.Join(dir, "another-token"), []byte("x"), 0o600); err != nil {

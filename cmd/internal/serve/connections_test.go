@@ -14,7 +14,8 @@ func TestLimitConnections(t *testing.T) {
 	t.Parallel()
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	l := limitConnections(inner.(*net.TCPListener), 2, new(connectionMetrics), slog.New(slog.DiscardHandler))
+	counts := new(connectionMetrics)
+	l := limitConnections(inner.(*net.TCPListener), 2, counts, slog.New(slog.DiscardHandler))
 	accepted := make(chan net.Conn)
 	ended := make(chan error, 1)
 	go func() {
@@ -42,6 +43,10 @@ func TestLimitConnections(t *testing.T) {
 	}
 	limited := l.(*limitListener)
 	until(t, "the third has to wait", func() bool { return len(limited.slots) == 2 && len(accepted) == 0 })
+	until(t, "the waiting is counted", func() bool { return counts.waited.Load() == 1 })
+	if n := counts.open.Load(); n != 2 {
+		t.Errorf("%d counted as open, want 2", n)
+	}
 	must(t, first.Close())
 	if err := first.Close(); err == nil {
 		t.Error("closed twice without an error")
@@ -59,6 +64,35 @@ func TestLimitConnections(t *testing.T) {
 		t.Errorf("Accept after Close: %v", err)
 	}
 	_ = l.Close()
+}
+
+// Without a limit they are counted all the same.
+func TestConnectionsAreCounted(t *testing.T) {
+	t.Parallel()
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	counts := new(connectionMetrics)
+	l := limitConnections(inner.(*net.TCPListener), 0, counts, slog.New(slog.DiscardHandler))
+	defer l.Close()
+	var accepted []net.Conn
+	for range 3 {
+		conn, err := net.Dial("tcp", l.Addr().String())
+		must(t, err)
+		defer conn.Close()
+		conn, err = l.Accept()
+		must(t, err)
+		accepted = append(accepted, conn)
+	}
+	for want := int64(3); want > 0; want-- {
+		if open, waited := counts.open.Load(), counts.waited.Load(); open != want || waited != 0 {
+			t.Errorf("%d open and %d waited, want %d and 0", open, waited, want)
+		}
+		_ = accepted[want-1].Close()
+		_ = accepted[want-1].Close()
+	}
+	if n := counts.open.Load(); n != 0 {
+		t.Errorf("%d open at the end", n)
+	}
 }
 
 // The flag limits the public listener, and the log says once that it does.
