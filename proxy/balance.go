@@ -231,6 +231,7 @@ type requestBody struct {
 	x       *exchange
 	out     *http.Request
 	touched atomic.Bool
+	closed  atomic.Bool // no more of it is wanted
 }
 
 // Read passes bytes, and at the end the trailers: net/http fills the incoming request's trailers just before EOF, and
@@ -246,7 +247,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	}
 	if err == io.EOF {
 		b.x.bodyEnded.Store(true)
-	} else if err != nil {
+	} else if err != nil && !b.closed.Load() {
 		// The caller's failure and no endpoint's. What err says may repeat what the caller wrote, a credential perhaps.
 		b.x.cancel(causeBadBody)
 	}
@@ -260,8 +261,22 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close keeps the body open for the next attempt.
-func (b *requestBody) Close() error { return nil }
+// Close keeps an untouched body for the next attempt. One that is being read for a gRPC job is broken off: HTTP/2's transport closes it
+// when the job's connection is gone or its answer complete, and lets nobody know before the read has ended, while the
+// caller may be waiting for just that.
+func (b *requestBody) Close() error {
+	x := b.x
+	if !b.touched.Load() || x.bodyEnded.Load() || x.service.Protocol != discovery.GRPC || x.in.ProtoMajor < 2 {
+		return nil
+	}
+	x.watch.mu.Lock()
+	defer x.watch.mu.Unlock()
+	if !x.watch.done { // otherwise the handler is about to return, or has
+		b.closed.Store(true)
+		_ = http.NewResponseController(x.w.ResponseWriter).SetReadDeadline(time.Unix(1, 0))
+	}
+	return nil
+}
 
 // turn is one request's walk over the endpoints of its service.
 type turn struct {
