@@ -247,6 +247,7 @@ type requestBody struct {
 	x       *exchange
 	out     *http.Request
 	touched atomic.Bool
+	closed  atomic.Bool // no more of it is wanted
 }
 
 // Read passes bytes, and at the end the trailers: net/http fills the incoming request's trailers just before EOF, and
@@ -265,7 +266,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	}
 	if err == io.EOF {
 		b.x.bodyEnded.Store(true)
-	} else if err != nil {
+	} else if err != nil && !b.closed.Load() {
 		// The caller's failure and no endpoint's. What err says may repeat what the caller wrote, a credential perhaps.
 		b.x.cancel(causeBadBody)
 	}
@@ -277,6 +278,21 @@ func (b *requestBody) Read(p []byte) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// breakOff ends the reading for a gRPC job whose answer has begun. HTTP/2's transport closes the body when the job's connection is
+// gone or its answer complete, and lets nobody know before the read has ended, while the caller may be waiting for just that.
+func (b *requestBody) breakOff() {
+	x := b.x
+	if !b.touched.Load() || x.bodyEnded.Load() || x.service.Protocol != discovery.GRPC || x.in.ProtoMajor < 2 {
+		return
+	}
+	x.watch.mu.Lock()
+	defer x.watch.mu.Unlock()
+	if !x.watch.done { // otherwise the handler is about to return, or has
+		b.closed.Store(true)
+		_ = http.NewResponseController(x.w.ResponseWriter).SetReadDeadline(time.Unix(1, 0))
+	}
 }
 
 // attemptBody is the body for one attempt. Transports wait for its reader before they tell that the connection broke, and the reader for a
@@ -299,7 +315,11 @@ func (b *attemptBody) Read(p []byte) (int, error) {
 
 // Close keeps the body open for the next attempt, unless it is being read for this one: then there is no next.
 func (b *attemptBody) Close() error {
-	if b == nil || b.settled.Load() {
+	switch {
+	case b == nil:
+		return nil
+	case b.settled.Load():
+		b.breakOff()
 		return nil
 	}
 	b.broken.Store(true)

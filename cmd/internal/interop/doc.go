@@ -7,5 +7,7 @@
 //   - autobahn_test.go: the Autobahn suite for WebSockets, where there is a Python 2.7 for it.
 //   - websocket_test.go: conversations of two Python libraries, and with frames made by hand, the same as without the proxy.
 //   - curl_test.go: curl's ways to send and to fetch, and what large bodies cost the proxy.
+//   - bodies_test.go: bodies of 5 GiB, and bodies that are broken off, in constant memory.
+//   - tunnels_test.go: what 10,000 idle WebSockets cost the proxy's process.
 //   - apps_test.go: Jupyter, Streamlit, Spark and others' pages in a real browser; `make e2e-apps`, on its own.
 package interop

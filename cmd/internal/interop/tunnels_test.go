@@ -167,10 +167,11 @@ func echo(conn net.Conn) error {
 	if _, err := io.WriteString(conn, frame); err != nil {
 		return err
 	}
-	if _, err := io.ReadFull(conn, got); err != nil || string(got) != frame {
-		return fmt.Errorf("got % x, %v, want % x", got, err, frame)
+	_, err := io.ReadFull(conn, got)
+	if err == nil && string(got) != frame {
+		err = fmt.Errorf("got % x, want % x", got, frame)
 	}
-	return nil
+	return err
 }
 
 // serveTunnel is the job's end: it sends back what comes.
