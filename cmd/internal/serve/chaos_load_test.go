@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -293,6 +294,12 @@ func (l *load) start(t *testing.T, operation, veteran string) (stop func()) {
 // goesOn waits until everybody got so many answers more, those of the veteran's streams included.
 func (l *load) goesOn(when string, more int64) {
 	l.t.Helper()
+	defer func() {
+		if l.t.Failed() { // who hangs, and where
+			stacks := make([]byte, 4<<20)
+			l.t.Logf("%s", stacks[:runtime.Stack(stacks, true)])
+		}
+	}()
 	for _, kind := range []int{gets, frames, messages, calls, steadyFrames, steadyMessage} {
 		before := l.counts[kind].Load()
 		until(l.t, fmt.Sprintf("%s: callers of kind %d get answers", when, kind), func() bool { return l.counts[kind].Load() > before+more })

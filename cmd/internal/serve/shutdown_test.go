@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -124,5 +125,65 @@ func TestShutdownOverHTTP1(t *testing.T) {
 		t.Errorf("a WebSocket that was opened during the delay ended with %v", err)
 	}
 	conn.CloseNow()
+	w.stop()
+}
+
+// Who calls all the time, on connections that are kept and on new ones, until he hears that the process is not ready, loses nothing: not
+// the requests that are sent during the delay, nor those that are under way when it is over.
+func TestShutdownUnderLoad(t *testing.T) {
+	t.Parallel()
+	w := startSecure(t, "--shutdown-delay=2s", "--shutdown-timeout=20s")
+	var answered, under atomic.Int64
+	var callers, streams sync.WaitGroup
+	leave := make(chan struct{})
+	post := func(client *http.Client, path, want string) {
+		// Nothing but HTTP/2's own word that it was not processed lets a client repeat a POST.
+		r, err := http.NewRequest(http.MethodPost, "https://"+w.host+path, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		r.Header.Set("Authorization", "OAuth "+w.alice.Token)
+		res, err := client.Do(r)
+		if err != nil {
+			t.Errorf("lost: %v", err)
+			return
+		}
+		defer res.Body.Close()
+		if path == "/stream" {
+			under.Add(1)
+		}
+		body, err := io.ReadAll(res.Body)
+		if err != nil || res.StatusCode != http.StatusOK || string(body) != want {
+			t.Errorf("%s: %d %q, %v", res.Proto, res.StatusCode, body, err)
+		}
+		answered.Add(1)
+	}
+	for _, protocol := range []string{"h2", "http/1.1"} {
+		for _, fresh := range []bool{false, true} {
+			client := w.client(t, fresh, protocol)
+			callers.Go(func() {
+				for {
+					select {
+					case <-leave:
+						streams.Go(func() { post(client, "/stream", "begin end") }) // the last one outlasts the delay
+						return
+					default:
+						post(client, "/", "https "+w.host)
+					}
+				}
+			})
+		}
+	}
+	until(t, "callers are answered", func() bool { return answered.Load() > 40 })
+	w.leave(t)
+	before := answered.Load()
+	until(t, "callers are answered although it is not ready", func() bool { return answered.Load() > before+20 })
+	close(leave)
+	callers.Wait()
+	until(t, "the last ones are under way", func() bool { return under.Load() == 4 })
+	until(t, "new connections are refused", func() bool { return !accepts(w.Public) })
+	close(w.finish)
+	streams.Wait()
 	w.stop()
 }
