@@ -110,7 +110,7 @@ func TestAnswersRepeatNothingDangerous(t *testing.T) {
 var allCauses = []*cause{
 	causeBadTarget, causeBadHost, causeBadUpgrade, causeBadBody, causeNoCredentials, causeAmbiguous, causeBadCredentials, causeRefused, causeBadRouting,
 	causeConflict, causeNoService, causeMisdirected, causeCrossSite, causeDenied, causeNoOperation, causeNoCluster, causeTooMany, causeAuthOff,
-	causeNoEndpoint, causeConnect, causeConnectTimeout, causeBroken, causeBadAnswer, causeIdle, causeRevoked, causeEnded, causeClosing, causeInternal,
+	causeNoEndpoint, causeConnect, causeConnectTimeout, causeBroken, causeBadAnswer, causeIdle, causeMismatch, causeRevoked, causeEnded, causeJobEnded, causeClosing, causeInternal,
 }
 
 // Every cause can be answered, and no two share a reason.
@@ -122,7 +122,7 @@ func TestCauses(t *testing.T) {
 	}
 	seen := map[string]bool{causeGone.reason: true} // never sent
 	for _, c := range allCauses {
-		want := map[int]int{400: 3, 401: 16, 403: 7, 404: 5, 421: 5, 429: 8, 500: 13, 502: 14, 503: 14, 504: 4}
+		want := map[int]int{400: 3, 401: 16, 403: 7, 404: 5, 415: 12, 421: 5, 429: 8, 500: 13, 502: 14, 503: 14, 504: 4}
 		if seen[c.reason] || http.StatusText(c.status) == "" || want[c.status] != c.grpc || c.public == "" {
 			t.Errorf("%+v", c)
 		}

@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
+
+	"taskproxy/discovery"
 )
 
 const (
@@ -53,10 +55,36 @@ func (e *dialError) cause() *cause {
 	return causeConnect
 }
 
-// countedConn counts what was written, by which the balancer knows whether a byte of a request has left.
+// countedConn counts what was written, by which the balancer knows whether a byte of a request has left, and remembers in what
+// the job spoke first.
 type countedConn struct {
 	net.Conn
+	pool    *pool // nil: it is nobody's but one exchange's
 	written atomic.Int64
+	spoke   atomic.Uint32
+	closed  atomic.Bool
+}
+
+// What a job spoke first.
+const (
+	spokeNothing uint32 = iota
+	spokeHTTP2          // the first frame, SETTINGS, begins with its length in 24 bits, of which it needs 14 (RFC 9113, section 4.2)
+	spokeOther          // HTTP/1 as a rule; it has no such byte
+)
+
+func (c *countedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && c.spoke.Load() == spokeNothing {
+		spoke := spokeOther
+		if b[0] == 0 {
+			spoke = spokeHTTP2
+		}
+		c.spoke.Store(spoke)
+		if c.pool != nil {
+			c.pool.spoke.Store(spoke)
+		}
+	}
+	return n, err
 }
 
 func (c *countedConn) Write(b []byte) (int, error) {
@@ -65,38 +93,52 @@ func (c *countedConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// newTransport is what the two transports have in common. There is no timeout for the whole of a request or for its
-// headers: streams may be silent for as long as Config.IdleTimeout allows.
-func newTransport(d *dialer) *http.Transport {
-	return &http.Transport{
-		Proxy:                  nil, // HTTP_PROXY is not for jobs
-		DialContext:            d.DialContext,
+func (c *countedConn) Close() error {
+	if c.pool != nil && !c.closed.Swap(true) {
+		c.pool.open.Add(-1)
+	}
+	return c.Conn.Close()
+}
+
+// newPool makes a transport, of which there is one for each endpoint that is called: connections of one are never another's.
+// There is no timeout for the whole of a request or for its headers: streams may be silent for as long as Config.IdleTimeout
+// allows.
+func newPool(d *dialer, protocol discovery.Protocol) *pool {
+	p := &pool{protocol: protocol, Transport: &http.Transport{
+		Proxy:                  nil,  // HTTP_PROXY is not for jobs
 		DisableCompression:     true, // bodies pass as they are
 		MaxIdleConnsPerHost:    maxIdleConnsPerEndpoint,
 		MaxResponseHeaderBytes: maxAnswerHeader,
 		// The job is waited for this long before a body is sent that asked for permission; curl does the same.
 		ExpectContinueTimeout: time.Second,
-		Protocols:             new(http.Protocols),
+		IdleConnTimeout:       httpIdleConnTimeout,
+		Protocols:             http1Only,
+	}}
+	if protocol == discovery.GRPC {
+		p.Protocols, p.HTTP2, p.IdleConnTimeout = http2Only, http2Config, grpcIdleConnTimeout
 	}
+	p.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		p.open.Add(1)
+		conn, err := d.DialContext(ctx, network, addr)
+		if err != nil {
+			p.open.Add(-1)
+			return nil, err
+		}
+		conn.(*countedConn).pool = p
+		return conn, nil
+	}
+	return p
 }
 
-// newHTTPTransport speaks HTTP/1.1.
-func newHTTPTransport(d *dialer) *http.Transport {
-	t := newTransport(d)
-	t.Protocols.SetHTTP1(true)
-	t.IdleConnTimeout = httpIdleConnTimeout
-	return t
-}
+// What transports speak: HTTP/1.1, or HTTP/2 without TLS from the first byte, as gRPC servers in jobs do. Shared by all of them.
+var (
+	http1Only, http2Only = func() (one, two *http.Protocols) {
+		one, two = new(http.Protocols), new(http.Protocols)
+		one.SetHTTP1(true)
+		two.SetUnencryptedHTTP2(true)
+		return one, two
+	}()
 
-// newGRPCTransport speaks HTTP/2 without TLS from the first byte, as gRPC servers in jobs do.
-func newGRPCTransport(d *dialer) *http.Transport {
-	t := newTransport(d)
-	t.Protocols.SetUnencryptedHTTP2(true)
-	t.IdleConnTimeout = grpcIdleConnTimeout
-	t.HTTP2 = &http.HTTP2Config{
-		// A node that vanished without a word is noticed by its silence, not after TCP's patience.
-		SendPingTimeout: 30 * time.Second,
-		PingTimeout:     15 * time.Second,
-	}
-	return t
-}
+	// A node that vanished without a word is noticed by its silence, not after TCP's patience.
+	http2Config = &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second}
+)
