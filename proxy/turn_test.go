@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"taskproxy/discovery"
 )
@@ -53,11 +54,13 @@ func (w *world) crowd(s *discovery.Service, clients, times int, meanwhile func(i
 	}
 	done := make(chan struct{})
 	go func() { wg.Wait(); close(done) }()
+	often := time.NewTicker(time.Millisecond)
+	defer often.Stop()
 	for i := 0; ; i++ {
 		select {
 		case <-done:
 			return
-		default:
+		case <-often.C:
 			meanwhile(i)
 		}
 	}
@@ -80,7 +83,7 @@ func wantEven(tb testing.TB, when string, counts []int64, all int) {
 func TestRoundRobinIsExact(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.client.Transport.(*http.Transport).MaxIdleConnsPerHost = 64
+	w.client.Transport.(*http.Transport).MaxIdleConnsPerHost = 8
 	jobs, endpoints := newTally(t, 5)
 	s := w.publish(discovery.Service{Endpoints: endpoints})
 	sibling := discovery.Service{OperationID: "1-2-3e8-99", Task: "task", Name: "sibling", Protocol: discovery.HTTP}
@@ -94,7 +97,7 @@ func TestRoundRobinIsExact(t *testing.T) {
 		w.republish(endpoints...)
 		swaps++
 	}
-	const clients, times = 16, 33 // not a multiple of the jobs
+	const clients, times = 8, 27 // not a multiple of the jobs
 	w.crowd(s, clients, times, swap)
 	wantEven(t, "swapped all the time", jobs.counts(), clients*times)
 	if swaps < 3 {
@@ -118,13 +121,13 @@ func TestRoundRobinIsExactOverTheRest(t *testing.T) {
 				c.OnConnectFailure = func(*discovery.Service, discovery.Endpoint) {}
 			}
 		})
-		w.client.Transport.(*http.Transport).MaxIdleConnsPerHost = 64
+		w.client.Transport.(*http.Transport).MaxIdleConnsPerHost = 8
 		jobs, endpoints := newTally(t, 4)
 		dead := discovery.Endpoint{JobID: "dead", Addr: deadAddr(t)}
 		s := w.publish(discovery.Service{Endpoints: slices.Insert(slices.Clone(endpoints), 1, dead)})
 		aside := w.proxy.balancer.states.of(s).aside
 		aside.failed(dead)
-		const clients, times = 16, 33
+		const clients, times = 8, 27
 		w.crowd(s, clients, times, func(int) {
 			aside.mu.Lock()
 			defer aside.mu.Unlock()
