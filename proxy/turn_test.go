@@ -33,8 +33,10 @@ func (t tally) counts() (counts []int64) {
 	return counts
 }
 
+const clients, times = 8, 27 // 216 requests, no multiple of five
+
 // crowd has clients ask so many times each, all at once, and calls meanwhile until they are done.
-func (w *world) crowd(s *discovery.Service, clients, times int, meanwhile func(i int)) {
+func (w *world) crowd(s *discovery.Service, meanwhile func(i int)) {
 	w.tb.Helper()
 	var wg sync.WaitGroup
 	for range clients {
@@ -67,14 +69,14 @@ func (w *world) crowd(s *discovery.Service, clients, times int, meanwhile func(i
 }
 
 // wantEven checks that counts differ by one at most and that nothing is lost.
-func wantEven(tb testing.TB, when string, counts []int64, all int) {
+func wantEven(tb testing.TB, when string, counts []int64) {
 	tb.Helper()
 	sum := int64(0)
 	for _, n := range counts {
 		sum += n
 	}
-	if slices.Max(counts)-slices.Min(counts) > 1 || sum != int64(all) {
-		tb.Errorf("%s: %v of %d requests, want the same for each", when, counts, all)
+	if slices.Max(counts)-slices.Min(counts) > 1 || sum != clients*times {
+		tb.Errorf("%s: %v of %d requests, want the same for each", when, counts, clients*times)
 	}
 }
 
@@ -97,19 +99,18 @@ func TestRoundRobinIsExact(t *testing.T) {
 		w.republish(endpoints...)
 		swaps++
 	}
-	const clients, times = 8, 27 // not a multiple of the jobs
-	w.crowd(s, clients, times, swap)
-	wantEven(t, "swapped all the time", jobs.counts(), clients*times)
+	w.crowd(s, swap)
+	wantEven(t, "swapped all the time", jobs.counts())
 	if swaps < 3 {
 		t.Errorf("%d swaps", swaps)
 	}
 
 	w.republish(endpoints[:3]...)
-	w.crowd(s, clients, times, func(int) {})
-	wantEven(t, "two have left", jobs.counts()[:3], clients*times)
+	w.crowd(s, func(int) {})
+	wantEven(t, "two have left", jobs.counts()[:3])
 	w.republish(endpoints...)
-	w.crowd(s, clients, times, func(int) {})
-	wantEven(t, "they are back", jobs.counts(), clients*times)
+	w.crowd(s, func(int) {})
+	wantEven(t, "they are back", jobs.counts())
 }
 
 // What an endpoint that is set aside leaves to others it leaves to all of them alike: also the requests that try it again.
@@ -127,14 +128,13 @@ func TestRoundRobinIsExactOverTheRest(t *testing.T) {
 		s := w.publish(discovery.Service{Endpoints: slices.Insert(slices.Clone(endpoints), 1, dead)})
 		aside := w.proxy.balancer.states.of(s).aside
 		aside.failed(dead)
-		const clients, times = 8, 27
-		w.crowd(s, clients, times, func(int) {
+		w.crowd(s, func(int) {
 			aside.mu.Lock()
 			defer aside.mu.Unlock()
 			if p := aside.m[dead]; !p.probing {
 				p.until = p.until.Add(-longAside) // its time is over: somebody tries it again
 			}
 		})
-		wantEven(t, fmt.Sprint("one is set aside, vouching ", vouching), jobs.counts(), clients*times)
+		wantEven(t, fmt.Sprint("one is set aside, vouching ", vouching), jobs.counts())
 	}
 }
