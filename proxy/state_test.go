@@ -255,10 +255,11 @@ func TestStreamsEndWithTheirJob(t *testing.T) {
 					t.Fatalf("a held one: %v", err)
 				}
 			}
-			was[0].Vouched++
-			w.republish(was...)
+			again := was[0]
+			again.Vouched++
+			w.republish(again)
 			w.services[0].Held = nil
-			w.republish(was...)
+			w.republish(again)
 			if err := c.alive(); err != nil {
 				t.Fatal(err)
 			}
