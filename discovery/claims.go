@@ -92,17 +92,19 @@ func (c *claim) living(t *tracked) *job {
 	return nil
 }
 
-// endpoint is where a service with a written address answers.
-func (t *tracked) endpoint(d declaration) (Endpoint, bool) {
+// writtenEndpoint is where a service with a written address answers, or, if its job has expired, may still answer.
+func (t *tracked) writtenEndpoint(d declaration) (endpoints, held []Endpoint) {
 	c := t.addresses.claims[serviceKey(d)]
-	if c == nil {
-		return Endpoint{}, false
+	if c == nil || c.job == "" {
+		return nil, nil
 	}
-	j := c.living(t)
-	if j == nil {
-		return Endpoint{}, false
+	if j := c.living(t); j != nil {
+		return []Endpoint{{JobID: c.job, Addr: c.addr.String(), Vouched: j.vouched}}, nil
 	}
-	return Endpoint{JobID: c.job, Addr: c.addr.String(), Vouched: j.vouched}, true
+	if j := t.expired[c.job]; j != nil && j.Address == c.node {
+		return nil, []Endpoint{{JobID: c.job, Addr: c.addr.String(), Vouched: j.vouched}}
+	}
+	return nil, nil
 }
 
 func serviceKey(d declaration) string { return d.task + "\x00" + d.name }

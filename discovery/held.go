@@ -122,7 +122,8 @@ func (d *Discovery) noteFailures(failures []failure) (dropped bool) {
 	return dropped
 }
 
-// withoutRefused takes out of an operation's services the endpoints that must not get new connections.
+// withoutRefused takes out of an operation's services the endpoints that must not get new connections: these are held. What is
+// there may be the job all the same, behind a network that is broken in one place, and what goes on with it is not cut.
 func (t *tracked) withoutRefused(services []Service) []Service {
 	held := false
 	for _, j := range t.jobs {
@@ -135,7 +136,11 @@ func (t *tracked) withoutRefused(services []Service) []Service {
 		s := &services[i]
 		s.Endpoints = slices.DeleteFunc(s.Endpoints, func(e Endpoint) bool {
 			j := t.jobs[e.JobID]
-			return j != nil && !j.takes(e.Addr)
+			if j == nil || j.takes(e.Addr) {
+				return false
+			}
+			s.Held = append(s.Held, e)
+			return true
 		})
 	}
 	return services

@@ -180,3 +180,98 @@ func TestOutageCostsNoCalls(t *testing.T) {
 		}
 	})
 }
+
+// heldAddrs are the endpoints of an operation that take no new requests and whose jobs nobody has said to have ended.
+func heldAddrs(d *Discovery, operation string) (all string) {
+	if s := d.Snapshot().Lookup(LongID(operation, "server", "port_0")); s != nil {
+		for _, e := range s.Held {
+			all += e.JobID + "=" + e.Addr + " "
+		}
+	}
+	return all
+}
+
+// What goes on with a job is cut when the cluster has answered that the job is gone, and not because its endpoint takes no new
+// requests for another reason. The snapshot tells one from the other.
+func TestSnapshotTellsHeldJobsFromEndedOnes(t *testing.T) {
+	t.Parallel()
+	const held = "a=node-1:20001 "
+	want := func(t *testing.T, when string, d *Discovery, endpoints, held string) {
+		t.Helper()
+		if got, gotHeld := addrs(d, "1-1"), heldAddrs(d, "1-1"); got != endpoints || gotHeld != held {
+			t.Errorf("%s: endpoints %q, held %q, want %q and %q", when, got, gotHeld, endpoints, held)
+		}
+	}
+	unlist := func(l *little) { l.fail["list_jobs 1-1"] = ytclient.ErrUnavailable }
+	bubble := func(name string, f func(t *testing.T, l *little, d *Discovery)) {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, d := settled(t)
+				f(t, l, d)
+			})
+		})
+	}
+	bubble("it refuses while its jobs cannot be listed", func(t *testing.T, l *little, d *Discovery) {
+		time.Sleep(time.Second)
+		l.set(unlist)
+		s, e := first(d)
+		failed(t, d, s, e)
+		want(t, "nobody knows", d, "", held)
+		l.set(func(l *little) { l.fail["ports a"] = ytclient.ErrNotFound })
+		cycles(t, d, 7, 10*time.Second)
+		want(t, "its node does not know it", d, "", "")
+	})
+	bubble("its node does not confirm it", func(t *testing.T, l *little, d *Discovery) {
+		l.set(unlist)
+		l.set(func(l *little) { l.fail["ports a"] = ytclient.ErrUnavailable })
+		d.tracked["1-1"].jobsDue = true
+		cycles(t, d, 10, 10*time.Second)
+		want(t, "nobody knows", d, "", held)
+		l.set(func(l *little) { clear(l.fail) })
+		cycles(t, d, 2, 10*time.Second)
+		want(t, "it is listed", d, "node-1:20001 ", "")
+	})
+	for _, alive := range []bool{true, false} {
+		bubble("too long an outage", func(t *testing.T, l *little, d *Discovery) {
+			l.set(func(l *little) { l.fail["list_operations"] = ytclient.ErrUnavailable })
+			cycles(t, d, 12, time.Minute)
+			want(t, "nobody knows", d, "", held)
+			l.set(func(l *little) { clear(l.fail) })
+			d.tracked["1-1"].jobsDue = true
+			if alive {
+				cycles(t, d, 1, 10*time.Second)
+				want(t, "it is listed", d, "node-1:20001 ", "")
+				return
+			}
+			l.run("1-1", "c:20003") // its successor
+			cycles(t, d, 2, 10*time.Second)
+			want(t, "another one is listed", d, "node-1:20003 ", "")
+		})
+	}
+	bubble("no job is listed", func(t *testing.T, l *little, d *Discovery) {
+		l.run("1-1")
+		d.tracked["1-1"].jobsDue = true
+		cycles(t, d, 1, 10*time.Second)
+		want(t, "once", d, "node-1:20001 ", "")
+		cycles(t, d, 1, 10*time.Second)
+		want(t, "and again", d, "", "")
+	})
+	bubble("no job is listed after too long an outage", func(t *testing.T, l *little, d *Discovery) {
+		l.set(unlist)
+		d.tracked["1-1"].jobsDue = true
+		cycles(t, d, 12, time.Minute)
+		want(t, "nobody knows", d, "", held)
+		l.set(func(l *little) { clear(l.fail) })
+		l.run("1-1")
+		cycles(t, d, 1, 10*time.Second)
+		want(t, "once", d, "", held)
+		cycles(t, d, 1, 10*time.Second)
+		want(t, "and again", d, "", "")
+	})
+	bubble("it is moved", func(t *testing.T, l *little, d *Discovery) {
+		l.set(func(l *little) { l.ops["1-1"][0].Address = "node-2:9012" })
+		d.tracked["1-1"].jobsDue = true
+		cycles(t, d, 1, 10*time.Second)
+		want(t, "at its new node", d, "node-2:20001 ", "")
+	})
+}

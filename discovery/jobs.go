@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -165,13 +166,13 @@ func (t *tracked) publishing() (tasks []string) {
 // suddenlyEmpty reports an answer that no job runs where some did, unless it tells how they ended. It comes about in the
 // life of a controller as well; the second such answer in a row is believed.
 func (t *tracked) suddenlyEmpty(listing ytclient.JobListing) bool {
-	known := len(t.jobs)
+	known := len(t.jobs) + len(t.expired)
 	for _, j := range listing.Jobs {
 		switch {
 		case j.Stale:
 		case j.State == "running":
 			known = 0
-		case t.jobs[j.ID] != nil:
+		case t.jobs[j.ID] != nil, t.expired[j.ID] != nil:
 			known--
 		}
 	}
@@ -226,6 +227,9 @@ func (t *tracked) mergeJobs(listing ytclient.JobListing, now time.Time, vouched 
 				next[id] = j
 			}
 		}
+		maps.DeleteFunc(t.expired, func(id string, _ *job) bool { return next[id] != nil || ended[id] })
+	} else {
+		t.expired = nil
 	}
 	t.jobs = next
 	t.addresses.listed(listing.Partial != nil, renewed)
@@ -236,6 +240,10 @@ func (t *tracked) expire(now time.Time, limit time.Duration) {
 	for id, j := range t.jobs {
 		if now.Sub(j.seenAt) > limit {
 			delete(t.jobs, id)
+			if t.expired == nil {
+				t.expired = make(map[string]*job)
+			}
+			t.expired[id] = j
 		}
 	}
 }
@@ -369,6 +377,7 @@ func (t *tracked) services() []Service {
 	for _, js := range jobs {
 		slices.SortFunc(js, func(a, b *job) int { return strings.Compare(a.ID, b.ID) })
 	}
+	expired := slices.SortedFunc(maps.Values(t.expired), func(a, b *job) int { return strings.Compare(a.ID, b.ID) })
 	services := make([]Service, 0, len(t.declarations))
 	for _, d := range t.declarations {
 		s := Service{
@@ -377,20 +386,31 @@ func (t *tracked) services() []Service {
 			RouteTimeout: d.routeTimeout, IdleTimeout: d.idleTimeout, Affinity: d.affinity,
 		}
 		if !d.written.isZero() {
-			if e, ok := t.endpoint(d); ok {
-				s.Endpoints = []Endpoint{e}
-			}
+			s.Endpoints, s.Held = t.writtenEndpoint(d)
 			services = append(services, s)
 			continue
 		}
 		for _, j := range jobs[d.task] {
-			if d.portIndex < len(j.ports) {
-				s.Endpoints = append(s.Endpoints, Endpoint{JobID: j.ID, Addr: j.addr(j.ports[d.portIndex]), Vouched: j.vouched})
+			switch {
+			case d.portIndex < len(j.ports):
+				s.Endpoints = append(s.Endpoints, j.endpoint(j.ports[d.portIndex]))
+			case d.portIndex < len(j.contest.ports):
+				s.Held = append(s.Held, j.endpoint(j.contest.ports[d.portIndex]))
+			}
+		}
+		for _, j := range expired {
+			if ports := j.portsTold(); j.Task == d.task && d.portIndex < len(ports) {
+				s.Held = append(s.Held, j.endpoint(ports[d.portIndex]))
 			}
 		}
 		services = append(services, s)
 	}
 	return services
+}
+
+// endpoint is the job at one of its ports.
+func (j *job) endpoint(port int) Endpoint {
+	return Endpoint{JobID: j.ID, Addr: j.addr(port), Vouched: j.vouched}
 }
 
 // told takes over the ports that a node told of beside those of its other jobs.

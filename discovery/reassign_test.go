@@ -40,6 +40,9 @@ func (w *town) sharing(what, owner string) {
 		if got := w.endpoints(id, "server", "port_0"); got != want && got != "none" {
 			w.t.Errorf("%s: %s has %q, want %q; %v", what, id, got, want, w.d.Problems())
 		}
+		if s := w.d.Snapshot().Lookup(LongID(id, "server", "port_0")); s != nil && len(s.Held) != 1 && owner == "" {
+			w.t.Errorf("%s: %s holds %v, want its one job, which runs as far as anybody knows", what, id, s.Held)
+		}
 	}
 	if got := w.endpoints("bystander", "server", "port_0"); got != "z=node-1.local:20501" {
 		w.t.Errorf("%s: bystander has %q", what, got)

@@ -62,6 +62,10 @@ type Service struct {
 	// Endpoints where the service answers now, in a stable order. Empty while no job answers yet.
 	Endpoints []Endpoint
 
+	// Held are endpoints that take no new requests, although the cluster has not said that their jobs have ended: what goes on
+	// there must not be cut. In no order. Nil as a rule.
+	Held []Endpoint
+
 	// SparkREST: this is the REST server of a standalone Spark cluster. Its publisher says so; an annotation cannot.
 	SparkREST bool
 

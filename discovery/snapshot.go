@@ -177,7 +177,8 @@ func equalServices(a, b *Service) bool {
 func equalDeclared(a, b *Service) bool {
 	return compareServices(a, b) == 0 && a.Protocol == b.Protocol && a.User == b.User && a.StartTime.Equal(b.StartTime) &&
 		a.Alias == b.Alias && a.SparkREST == b.SparkREST && slices.Equal(required(a), required(b)) && slices.Equal(a.Origins, b.Origins) &&
-		a.RouteTimeout == b.RouteTimeout && a.IdleTimeout == b.IdleTimeout && a.Affinity == b.Affinity && slices.Equal(a.Endpoints, b.Endpoints)
+		a.RouteTimeout == b.RouteTimeout && a.IdleTimeout == b.IdleTimeout && a.Affinity == b.Affinity &&
+		slices.Equal(a.Endpoints, b.Endpoints) && slices.Equal(a.Held, b.Held)
 }
 
 // Lookup finds the service that a label names, by its ID, its LongID or its AliasLabel; nil when none does. Labels are
@@ -270,6 +271,10 @@ func (s *Snapshot) Diff(prev *Snapshot) string {
 	})
 	return b.String()
 }
+
+// Changes calls f for every service that is not the same in prev and in s: was is nil for a new one, is for a gone one. Either
+// snapshot may be nil.
+func (s *Snapshot) Changes(prev *Snapshot, f func(was, is *Service)) { walkChanges(prev, s, f) }
 
 // walkChanges calls f for every service that is not the same in both snapshots: was is nil for a new one, is for a gone one.
 func walkChanges(prev, next *Snapshot, f func(was, is *Service)) {

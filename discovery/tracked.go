@@ -23,9 +23,10 @@ type tracked struct {
 	declProblems []Problem // its own and those of finding its publisher
 
 	jobs         map[string]*job
-	addresses    addresses // where its author says that services answer
-	jobsDue      bool      // something happened since the last full list of jobs
-	jobsListed   time.Time // when that was
+	expired      map[string]*job // were held too long to be called, and nobody has said that they ended; nil as a rule
+	addresses    addresses       // where its author says that services answer
+	jobsDue      bool            // something happened since the last full list of jobs
+	jobsListed   time.Time       // when that was
 	refreshAfter time.Duration
 	relistAt     time.Time // from when on it is a reason for another list that jobs are missing
 	relistPause  time.Duration

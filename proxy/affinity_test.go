@@ -123,7 +123,7 @@ func TestAffinityToAJobThatIsAway(t *testing.T) {
 	if seen["b"] < 3 || seen["c"] < 3 {
 		t.Errorf("they were moved to %v", seen)
 	}
-	if n := w.proxy.balancer.aside.count(w.table.Load().Services()); n != 1 {
+	if n := w.proxy.balancer.states.aside(); n != 1 {
 		t.Errorf("%d endpoints are set aside", n)
 	}
 }

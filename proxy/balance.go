@@ -22,26 +22,18 @@ var errAllDead = &Error{cause: causeConnect, Err: errors.New("it did not take a 
 // balancer is the http.RoundTripper behind httputil.ReverseProxy. It chooses the endpoint and decides which failures may
 // try the next one; nothing else retries.
 type balancer struct {
-	dialer     *dialer
-	http, grpc *http.Transport
-	aside      *setAside
-	metrics    *metrics
-	failed     func(*discovery.Service, discovery.Endpoint) // Config.OnConnectFailure, never nil
+	dialer  *dialer
+	states  *states
+	metrics *metrics
+	failed  func(*discovery.Service, discovery.Endpoint) // Config.OnConnectFailure, never nil
 }
 
-func newBalancer(cfg Config, aside *setAside, m *metrics) *balancer {
-	d := newDialer(cfg.ConnectTimeout)
-	b := &balancer{dialer: d, http: newHTTPTransport(d), grpc: newGRPCTransport(d), aside: aside, metrics: m, failed: cfg.OnConnectFailure}
-	aside.strict = b.failed != nil
+func newBalancer(cfg Config, states *states, m *metrics) *balancer {
+	b := &balancer{dialer: states.dialer, states: states, metrics: m, failed: cfg.OnConnectFailure}
 	if b.failed == nil {
 		b.failed = func(*discovery.Service, discovery.Endpoint) {}
 	}
 	return b
-}
-
-func (b *balancer) closeIdle() {
-	b.http.CloseIdleConnections()
-	b.grpc.CloseIdleConnections()
 }
 
 // RoundTrip sends a request to one endpoint of the exchange's service, or to several, one after the other: as long as no
@@ -49,14 +41,15 @@ func (b *balancer) closeIdle() {
 // them, and only an idempotent request without a body goes out again, once, if the connection broke before an answer.
 func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := exchangeOf(req.Context())
-	turn := newTurn(x.service, b.aside, b.failed, x.pinned())
+	state := b.states.of(x.service)
+	turn := turn{service: x.service, aside: state.aside, failed: b.failed, pinned: x.pinned()}
 	sent := &sentBytes{x: x}
 	ctx := httptrace.WithClientTrace(req.Context(), x.trace(sent))
 	if req.Body != nil {
 		req.Body = &requestBody{ReadCloser: req.Body, x: x, out: req}
 	}
 	var last error = causeNoEndpoint
-	if len(turn.endpoints) > 0 {
+	if len(x.service.Endpoints) > 0 {
 		last = errAllDead
 	}
 	for {
@@ -71,16 +64,17 @@ func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
 			b.metrics.retries.Inc()
 		}
 		x.endpoint = endpoint
+		x.watch.at(endpoint)
 		x.attempts++
-		res, err := b.attempt(ctx, x, req, endpoint, sent)
+		res, err := b.attempt(ctx, x, state, req, endpoint, sent)
 		if err == nil || errors.Is(err, errSwitched) {
-			b.aside.succeeded(endpoint)
+			state.aside.succeeded(endpoint)
 			return x.answered(res, err)
 		}
 		if ctx.Err() != nil && !x.abandoned.Load() {
 			return nil, broken(err) // the caller left, or somebody ended the stream: no endpoint's failure
 		}
-		last = b.judge(endpoint, err)
+		last = judge(x, state.aside, endpoint, err, sent.spoke)
 		if isDead(err, sent) {
 			b.failed(x.service, endpoint)
 		}
@@ -91,7 +85,7 @@ func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // attempt sends the request to one endpoint.
-func (b *balancer) attempt(ctx context.Context, x *exchange, req *http.Request, endpoint discovery.Endpoint, sent *sentBytes) (*http.Response, error) {
+func (b *balancer) attempt(ctx context.Context, x *exchange, state *state, req *http.Request, endpoint discovery.Endpoint, sent *sentBytes) (*http.Response, error) {
 	// A request of its own for each attempt: a transport may still hold the one before.
 	out := req.WithContext(ctx)
 	u := *req.URL
@@ -104,27 +98,31 @@ func (b *balancer) attempt(ctx context.Context, x *exchange, req *http.Request, 
 		defer body.settled.Store(true)
 	}
 	sent.reads(body)
-	switch {
-	case x.websocket:
+	if x.websocket {
 		return b.handshake(ctx, x, out, sent)
-	case x.service.Protocol == discovery.GRPC:
-		return b.grpc.RoundTrip(out)
 	}
-	return b.http.RoundTrip(out)
+	pool := state.pool(b.dialer, x.service, endpoint)
+	res, err := pool.RoundTrip(out)
+	sent.spoke = pool.spoke.Load()
+	return res, err
 }
 
 // judge says what an attempt's failure means, and sets an endpoint aside that takes no connections.
-func (b *balancer) judge(endpoint discovery.Endpoint, err error) error {
+func judge(x *exchange, aside *setAside, endpoint discovery.Endpoint, err error, spoke uint32) error {
 	var dial *dialError
 	var known *Error
 	switch {
 	case errors.As(err, &dial):
-		b.aside.failed(endpoint)
+		aside.failed(endpoint)
 		return &Error{cause: dial.cause(), Err: err}
-	case errors.As(err, &known):
+	case errors.As(err, &known) && known.cause != causeBroken:
 		return err
+	case known != nil:
+		err = known.Err
+	default:
+		err = broken(err)
 	}
-	return &Error{cause: causeBroken, Err: broken(err)}
+	return &Error{cause: causeBroken, Public: mistaken(x, spoke), Err: err}
 }
 
 // isDead reports that an endpoint refused a connection, or reset one that was made for this request: nothing that speaks
@@ -177,6 +175,8 @@ type sentBytes struct {
 	n    int
 	// fresh: the last connection was made for this request and had carried no other.
 	fresh bool
+	// spoke is what the job spoke first on the connection of the last attempt. RoundTrip's goroutine alone has it.
+	spoke uint32
 }
 
 // gotConn is the httptrace hook: a transport is about to write the request to a connection.
@@ -337,60 +337,62 @@ func (b *attemptBody) Close() error {
 
 // turn is one request's walk over the endpoints of its service.
 type turn struct {
-	service   *discovery.Service
-	endpoints []discovery.Endpoint
-	pinned    int // the endpoint that the caller stays with if it can; -1: none
-	start     int // -1: the service's round robin was not asked yet
-	aside     *setAside
-	failed    func(*discovery.Service, discovery.Endpoint)
-	tried     []int // few as a rule
+	service *discovery.Service
+	aside   *setAside
+	failed  func(*discovery.Service, discovery.Endpoint)
+	pinned  int   // the endpoint that the caller stays with if it can; -1: none
+	tried   []int // few as a rule
 }
 
-func newTurn(s *discovery.Service, aside *setAside, failed func(*discovery.Service, discovery.Endpoint), pinned int) turn {
-	return turn{service: s, endpoints: s.Endpoints, aside: aside, failed: failed, pinned: pinned, start: -1}
-}
-
-// next is the endpoint to try: the first in turn that was not tried, passing over those that are set aside as long as
-// there is another, and over those that nobody has vouched for since they failed in any case. It reports false when there is
-// none. A caller that stays with its endpoint takes no number of the service's round robin, which is one atomic add.
+// next is the endpoint to try, among those that were not tried: the one whose turn it is of all that take requests; if there
+// is none, of those that are set aside; never one that nobody has vouched for since it failed. It reports false when there is
+// none.
+//
+// Each takes the next number of the service's round robin, one atomic add, and that counts those endpoints only: so they share the
+// requests evenly, and what fails is no burden of its neighbour's alone. Only a request that tries one again whose time is over
+// takes no number, and a caller that stays with its endpoint.
 func (t *turn) next() (discovery.Endpoint, bool) {
 	if at := t.pinned; at >= 0 {
 		t.pinned = -1
-		switch t.aside.standing(t.endpoints[at]) {
-		case usable:
-			t.tried = append(t.tried, at)
-			return t.endpoints[at], true
+		switch e := t.service.Endpoints[at]; t.aside.standing(e) {
+		case usable, probe:
+			return t.take(at)
 		case overdue:
-			t.failed(t.service, t.endpoints[at])
+			t.failed(t.service, e)
 		}
 	}
-	n := len(t.endpoints)
-	if t.start < 0 && n > 0 {
-		t.start = int(t.service.Next() % uint64(n))
+	n := len(t.service.Endpoints)
+	if n > 0 && len(t.tried) == 0 && t.aside.size.Load() == 0 {
+		return t.take(int(t.service.Next() % uint64(n)))
 	}
-	second := -1
-	for i := range n {
-		at := (t.start + i) % n
-		if slices.Contains(t.tried, at) {
+	open, second := make([]int, 0, 16), make([]int, 0, 16)
+	for i, e := range t.service.Endpoints {
+		if slices.Contains(t.tried, i) {
 			continue
 		}
-		switch t.aside.standing(t.endpoints[at]) {
+		switch t.aside.standing(e) {
 		case usable:
-			t.tried = append(t.tried, at)
-			return t.endpoints[at], true
+			open = append(open, i)
+		case probe:
+			return t.take(i)
 		case aside:
-			if second < 0 {
-				second = at
-			}
+			second = append(second, i)
 		case overdue:
-			t.failed(t.service, t.endpoints[at])
+			t.failed(t.service, e)
 		}
 	}
-	if second < 0 {
+	if len(open) == 0 {
+		open = second
+	}
+	if len(open) == 0 {
 		return discovery.Endpoint{}, false
 	}
-	t.tried = append(t.tried, second)
-	return t.endpoints[second], true
+	return t.take(open[t.service.Next()%uint64(len(open))])
+}
+
+func (t *turn) take(i int) (discovery.Endpoint, bool) {
+	t.tried = append(t.tried, i)
+	return t.service.Endpoints[i], true
 }
 
 const (
@@ -426,6 +428,7 @@ type standing int
 
 const (
 	usable  standing = iota
+	probe            // it failed a while ago and its time is over: this request tries it, alone
 	aside            // it failed a while ago: if there is no other
 	dead             // nobody has vouched for it since it failed; its port may be somebody else's
 	overdue          // dead, and for so long that whoever vouches should be told once more
@@ -467,7 +470,7 @@ func (a *setAside) standing(e discovery.Endpoint) standing {
 		return overdue
 	}
 	p.until, p.probing = now.Add(probeTime), true
-	return usable
+	return probe
 }
 
 // failed sets an endpoint aside, each time for twice as long. Requests that were under way when it happened are the same
@@ -507,6 +510,18 @@ func (a *setAside) succeeded(e discovery.Endpoint) {
 	a.size.Store(int32(len(a.m)))
 }
 
+// forgotten reports that nothing is remembered any more.
+func (a *setAside) forgotten() bool {
+	if a.size.Load() == 0 {
+		return true
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sweep(time.Now())
+	a.size.Store(int32(len(a.m)))
+	return len(a.m) == 0
+}
+
 // sweep forgets endpoints that nobody has asked for in a while: their jobs are gone.
 func (a *setAside) sweep(now time.Time) {
 	for e, p := range a.m {
@@ -517,15 +532,10 @@ func (a *setAside) sweep(now time.Time) {
 }
 
 // count is how many endpoints get no requests as long as there is another.
-func (a *setAside) count(services []*discovery.Service) (n int) {
-	if a.size.Load() == 0 {
-		return 0
-	}
-	for _, service := range services {
-		for _, e := range service.Endpoints {
-			if a.look(e) != stateUsable {
-				n++
-			}
+func (a *setAside) count(endpoints []discovery.Endpoint) (n int) {
+	for _, e := range endpoints {
+		if a.look(e) != stateUsable {
+			n++
 		}
 	}
 	return n

@@ -50,7 +50,7 @@ func TestDeadEndpointFailsNoRequest(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := w.proxy.balancer.aside.count(w.table.Load().Services()); n != 1 {
+	if n := w.proxy.balancer.states.aside(); n != 1 {
 		t.Errorf("%d endpoints are set aside, want 1", n)
 	}
 }
@@ -262,7 +262,7 @@ func TestClientGone(t *testing.T) {
 	if record["status"] != float64(499) || record["reason"] != "client_gone" || record["attempts"] != nil {
 		t.Errorf("logged %v", record)
 	}
-	if n := w.proxy.balancer.aside.count(w.table.Load().Services()); n != 0 {
+	if n := w.proxy.balancer.states.aside(); n != 0 {
 		t.Errorf("%d endpoints set aside", n)
 	}
 }
@@ -368,7 +368,7 @@ func TestSetAsideUntilVouched(t *testing.T) {
 		next := e
 		next.Vouched++
 		time.Sleep(time.Minute)
-		want("vouched for", next, usable)
+		want("vouched for", next, probe)
 		a.failed(next)
 		a.failed(e)
 		want("failed again", next, dead)
@@ -376,14 +376,14 @@ func TestSetAsideUntilVouched(t *testing.T) {
 		last.Vouched++
 		want("vouched for again", last, aside)
 		time.Sleep(2 * time.Second)
-		want("its time is over", last, usable)
+		want("its time is over", last, probe)
 
 		slow := discovery.Endpoint{JobID: "3", Addr: "h:3"}
 		a.failed(slow)
 		time.Sleep(2 * time.Second)
 		want("nobody has vouched yet", slow, overdue)
 		slow.Vouched++
-		want("vouched for late", slow, usable)
+		want("vouched for late", slow, probe)
 		a.succeeded(slow)
 		a.succeeded(last)
 		if want("succeeded", last, usable); len(a.m) != 1 {
@@ -396,9 +396,9 @@ func TestSetAside(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := newSetAside()
-		takes := func(e discovery.Endpoint) bool { return a.standing(e) == usable }
+		takes := func(e discovery.Endpoint) bool { return a.standing(e) <= probe }
 		e, other := discovery.Endpoint{JobID: "1", Addr: "h:1"}, discovery.Endpoint{JobID: "2", Addr: "h:1"}
-		both := []*discovery.Service{{Endpoints: []discovery.Endpoint{e, other}}}
+		both := []discovery.Endpoint{e, other}
 		for _, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
 			want *= time.Second
 			a.failed(e)

@@ -147,7 +147,7 @@ func (d *Debug) routes(w http.ResponseWriter, _ *http.Request) {
 			one.Affinity = "cookie"
 		}
 		for _, e := range s.Endpoints {
-			one.Endpoints = append(one.Endpoints, endpoint{JobID: e.JobID, Address: e.Addr, State: p.balancer.aside.look(e)})
+			one.Endpoints = append(one.Endpoints, endpoint{JobID: e.JobID, Address: e.Addr, State: p.balancer.states.of(s).aside.look(e)})
 		}
 		answer.Services = append(answer.Services, one)
 	}

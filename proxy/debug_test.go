@@ -112,7 +112,7 @@ func TestLookAtSetAside(t *testing.T) {
 		time.Sleep(firstAside)
 		want(stateUsable)
 		want(stateUsable)
-		if a.standing(e) != usable || a.standing(e) != aside {
+		if a.standing(e) != probe || a.standing(e) != aside {
 			t.Error("looking took the turn of the request that tries it again")
 		}
 		want(stateSetAside) // somebody tries it

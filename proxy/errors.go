@@ -17,6 +17,7 @@ const (
 	grpcNotFound          = 5
 	grpcPermissionDenied  = 7
 	grpcResourceExhausted = 8
+	grpcUnimplemented     = 12
 	grpcInternal          = 13
 	grpcUnavailable       = 14
 	grpcUnauthenticated   = 16
@@ -61,9 +62,11 @@ var (
 	causeBroken         = &cause{"upstream_broken", 502, grpcUnavailable, "the job broke the connection or did not speak its protocol"}
 	causeBadAnswer      = &cause{"bad_answer", 502, grpcUnavailable, "the job's answer is none that can be passed on"}
 	causeRouteTimeout   = &cause{"route_timeout", 504, grpcDeadlineExceeded, "the job did not begin its answer in time"}
+	causeMismatch       = &cause{"protocol_mismatch", 415, grpcUnimplemented, "the job does not speak the caller's protocol"}
 	causeIdle           = &cause{"idle_timeout", 504, grpcDeadlineExceeded, "the job took too long"}
 	causeRevoked        = &cause{"access_revoked", 403, grpcPermissionDenied, "the permission for this service was taken back"}
 	causeEnded          = &cause{"operation_ended", 503, grpcUnavailable, "the operation behind this service has ended"}
+	causeJobEnded       = &cause{"job_ended", 503, grpcUnavailable, "the job that answered this has ended; another may answer if you ask again"}
 	causeClosing        = &cause{"shutting_down", 503, grpcUnavailable, "the proxy is shutting down"}
 	causeGone           = &cause{"client_gone", statusClientGone, grpcUnavailable, "the client left"}
 	causeInternal       = &cause{"internal", 500, grpcInternal, "the proxy failed; the log has more under this request id"}

@@ -160,6 +160,9 @@ func (p *Proxy) receive(res *http.Response) error {
 		// net/http reads such a status and panics when it is to write it.
 		return &Error{cause: causeBadAnswer, Err: fmt.Errorf("status %03d", res.StatusCode)}
 	}
+	if err := mismatch(x, res); err != nil {
+		return err
+	}
 	p.rules.cleanAnswer(res.Header, x)
 	p.rules.cleanTrailerNames(res.Trailer, x) // finish has the values
 	x.watchMessages(res)

@@ -53,13 +53,13 @@ const (
 var causes = []*cause{
 	causeBadTarget, causeBadHost, causeBadUpgrade, causeBadBody, causeNoCredentials, causeAmbiguous, causeBadCredentials, causeRefused, causeBadRouting,
 	causeConflict, causeNoService, causeMisdirected, causeCrossSite, causeDenied, causeNoOperation, causeNoCluster, causeTooMany, causeAuthOff, causeNoEndpoint,
-	causeConnect, causeConnectTimeout, causeBroken, causeBadAnswer, causeRouteTimeout, causeIdle, causeRevoked, causeEnded, causeClosing, causeGone, causeInternal,
+	causeConnect, causeConnectTimeout, causeBroken, causeBadAnswer, causeRouteTimeout, causeIdle, causeMismatch, causeRevoked, causeEnded, causeJobEnded, causeClosing, causeGone, causeInternal,
 }
 
 // fault is whose it is, in a word: an admin is woken by some of them only.
 func (c *cause) fault() string {
 	switch c {
-	case causeNoEndpoint, causeConnect, causeConnectTimeout, causeBroken, causeBadAnswer, causeRouteTimeout, causeIdle:
+	case causeNoEndpoint, causeConnect, causeConnectTimeout, causeBroken, causeBadAnswer, causeRouteTimeout, causeIdle, causeJobEnded:
 		return "job"
 	case causeNoCluster, causeAuthOff:
 		return "cluster"

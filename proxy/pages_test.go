@@ -119,7 +119,7 @@ func TestCauses(t *testing.T) {
 	}
 	seen := map[string]bool{causeGone.reason: true} // never sent
 	for _, c := range allCauses {
-		want := map[int]int{400: 3, 401: 16, 403: 7, 404: 5, 421: 5, 429: 8, 500: 13, 502: 14, 503: 14, 504: 4}
+		want := map[int]int{400: 3, 401: 16, 403: 7, 404: 5, 415: 12, 421: 5, 429: 8, 500: 13, 502: 14, 503: 14, 504: 4}
 		if seen[c.reason] || http.StatusText(c.status) == "" || want[c.status] != c.grpc || c.public == "" {
 			t.Errorf("%+v", c)
 		}

@@ -40,7 +40,6 @@ func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 type waiting struct {
 	*testing.T
 	p      *Proxy
-	table  *Table
 	host   string
 	failed atomic.Int32 // connections, as the proxy tells
 }
@@ -75,7 +74,6 @@ func inTime(t *testing.T, limit time.Duration, f func(w *waiting), jobs ...http.
 				table := NewTable()
 				snapshot, _ := discovery.NewSnapshot(nil, nil, []discovery.Service{service})
 				table.Store(snapshot)
-				w.table = table
 				w.host = host(snapshot.Services()[0])
 				w.p, err = New(Config{
 					Bases: bases, Table: table, AuthDisabled: true, IdleTimeout: -1,
@@ -87,9 +85,9 @@ func inTime(t *testing.T, limit time.Duration, f func(w *waiting), jobs ...http.
 				dial := func(_ context.Context, _, addr string) (net.Conn, error) {
 					ours, theirs := net.Pipe()
 					listeners[addr] <- theirs
-					return &countedConn{Conn: ours}, nil
+					return ours, nil
 				}
-				w.p.balancer.http.DialContext, w.p.balancer.grpc.DialContext = dial, dial
+				w.p.balancer.dialer.dial = dial
 				defer w.p.Close()
 				f(w)
 			})
@@ -181,7 +179,7 @@ func TestRouteTimeout(t *testing.T) {
 					w.Errorf("%d requests have ended at the job, want %d", left.Load(), n+1)
 				}
 			}
-			if n := w.p.balancer.aside.count(w.table.Load().Services()); n != 0 || w.failed.Load() != 0 {
+			if n := w.p.balancer.states.aside(); n != 0 || w.failed.Load() != 0 {
 				w.Errorf("%d endpoints are set aside, %d failures told: it is there, and takes connections", n, w.failed.Load())
 			}
 		}, func(w http.ResponseWriter, r *http.Request) { hang(w, r); left.Add(1) })
@@ -365,7 +363,7 @@ func TestRouteTimeoutOfGRPC(t *testing.T) {
 	if res, err := client.UnaryCall(t.Context(), &testpb.SimpleRequest{}); err != nil || res.GetServerId() != "one" {
 		t.Errorf("got %v, %v", res, err)
 	}
-	if n := w.proxy.balancer.aside.count(w.table.Load().Services()); n != 0 {
+	if n := w.proxy.balancer.states.aside(); n != 0 {
 		t.Errorf("%d endpoints are set aside", n)
 	}
 }

@@ -56,8 +56,9 @@ type Config struct {
 	// IdleTimeout ends a stream on which no byte moved in either direction for this long, unless its service has a limit of
 	// its own (discovery.Service.IdleTimeout). Zero: DefaultIdleTimeout; negative: never.
 	IdleTimeout time.Duration
-	// DrainTimeout is how long at most a stream outlives its service: within this time after an operation, or one of its
-	// services, has left the table its streams are ended, unless it comes back. Zero: DefaultDrainTimeout.
+	// DrainTimeout is how long at most a stream outlives its service and its job: within this time after an operation, one of its
+	// services, or the job that answers, has left the table the stream is ended, unless that comes back. A job that the table holds
+	// (discovery.Service.Held) has not left. Zero: DefaultDrainTimeout.
 	DrainTimeout time.Duration
 	// StaleLimit is how long a stream goes on after its last yes while the cluster cannot be reached; one that is there and
 	// does not say whether the caller may still have it gets a minute, if that is less. Zero: auth.DefaultStaleLimit; negative: not at all.
@@ -130,17 +131,18 @@ func New(cfg Config) (*Proxy, error) {
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
-	aside := newSetAside()
+	states := newStates(newDialer(cfg.ConnectTimeout), cfg.OnConnectFailure != nil)
 	m, err := newMetrics(cfg.Registerer, gauges{
-		setAside: func() int { return aside.count(cfg.Table.Load().Services()) },
+		setAside: states.aside,
 		flush:    func() { p.streams.each(p.metrics.flush) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("register the proxy's metrics: %w", err)
 	}
 	p.metrics = m
-	p.balancer = newBalancer(cfg, aside, m)
+	p.balancer = newBalancer(cfg, states, m)
 	p.engine = p.newEngine()
+	cfg.Table.follow(states.follow)
 	return p, nil
 }
 
@@ -346,5 +348,5 @@ func (p *Proxy) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*lastWordTime)
 	defer cancel()
 	p.streams.end(ctx, true)
-	p.balancer.closeIdle()
+	p.balancer.states.closeIdle()
 }

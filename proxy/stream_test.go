@@ -200,7 +200,7 @@ func wantEnd(protocol, reason string) string {
 		return "1001 " + reason
 	case "grpc":
 		return map[string]string{"access_revoked": "PermissionDenied", "idle_timeout": "DeadlineExceeded"}[reason] +
-			map[string]string{"operation_ended": "Unavailable", "shutting_down": "Unavailable", "cluster_unavailable": "Unavailable"}[reason] + " " + reason
+			map[string]string{"operation_ended": "Unavailable", "job_ended": "Unavailable", "shutting_down": "Unavailable", "cluster_unavailable": "Unavailable"}[reason] + " " + reason
 	}
 	return "cut"
 }

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"taskproxy/discovery"
 )
 
 const (
@@ -26,13 +28,17 @@ const (
 
 // dialer opens connections to endpoints: exactly the address that the snapshot has, by TCP, never through a proxy of the
 // environment.
-type dialer struct{ net.Dialer }
+type dialer struct {
+	dial func(ctx context.Context, network, addr string) (net.Conn, error)
+}
 
-func newDialer(timeout time.Duration) *dialer { return &dialer{net.Dialer{Timeout: timeout}} }
+func newDialer(timeout time.Duration) *dialer {
+	return &dialer{(&net.Dialer{Timeout: timeout}).DialContext}
+}
 
 // DialContext is for http.Transport. Its error is a *dialError: nothing was sent to anybody.
 func (d *dialer) DialContext(ctx context.Context, _, addr string) (net.Conn, error) {
-	conn, err := d.Dialer.DialContext(ctx, "tcp", addr)
+	conn, err := d.dial(ctx, "tcp", addr)
 	if err != nil {
 		return nil, &dialError{err}
 	}
@@ -57,17 +63,46 @@ func (e *dialError) cause() *cause {
 	return causeConnect
 }
 
-// countedConn counts what was written, by which the balancer knows whether a byte of a request has left.
+// countedConn counts what was written, by which the balancer knows whether a byte of a request has left, and remembers in what
+// the job spoke first.
 type countedConn struct {
 	net.Conn
+	pool    *pool // nil: it is nobody's but one exchange's
 	written atomic.Int64
 	// began is what written was when the HTTP/1.1 request began that the connection carries; math.MaxInt64: there is none.
 	began   atomic.Int64
 	carries atomic.Pointer[attemptBody] // the body that is written to it; nil: none, or it is HTTP/2
+	spoke   atomic.Uint32
+	closed  atomic.Bool
+}
+
+// What a job spoke first.
+const (
+	spokeNothing uint32 = iota
+	spokeHTTP2          // the first frame, SETTINGS, begins with its length in 24 bits, of which it needs 14 (RFC 9113, section 4.2)
+	spokeOther          // HTTP/1 as a rule; it has no such byte
+)
+
+func (c *countedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && c.spoke.Load() == spokeNothing {
+		spoke := spokeOther
+		if b[0] == 0 {
+			spoke = spokeHTTP2
+		}
+		c.spoke.Store(spoke)
+		if c.pool != nil {
+			c.pool.spoke.Store(spoke)
+		}
+	}
+	return n, err
 }
 
 // Close also ends the wait for more of a body that nobody will get.
 func (c *countedConn) Close() error {
+	if c.pool != nil && !c.closed.Swap(true) {
+		c.pool.open.Add(-1)
+	}
 	err := c.Conn.Close()
 	_ = c.carries.Load().Close()
 	return err
@@ -84,38 +119,45 @@ func (c *countedConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// newTransport is what the two transports have in common. There is no timeout for the whole of a request or for its
-// headers: streams may be silent for as long as Config.IdleTimeout allows.
-func newTransport(d *dialer) *http.Transport {
-	return &http.Transport{
-		Proxy:                  nil, // HTTP_PROXY is not for jobs
-		DialContext:            d.DialContext,
+// newPool makes a transport, of which there is one for each endpoint that is called: connections of one are never another's.
+// There is no timeout for the whole of a request or for its headers: streams may be silent for as long as Config.IdleTimeout
+// allows.
+func newPool(d *dialer, protocol discovery.Protocol) *pool {
+	p := &pool{protocol: protocol, Transport: &http.Transport{
+		Proxy:                  nil,  // HTTP_PROXY is not for jobs
 		DisableCompression:     true, // bodies pass as they are
 		MaxIdleConnsPerHost:    maxIdleConnsPerEndpoint,
 		MaxResponseHeaderBytes: maxAnswerHeader,
 		// The job is waited for this long before a body is sent that asked for permission; curl does the same.
 		ExpectContinueTimeout: time.Second,
-		Protocols:             new(http.Protocols),
+		IdleConnTimeout:       httpIdleConnTimeout,
+		Protocols:             http1Only,
+	}}
+	if protocol == discovery.GRPC {
+		p.Protocols, p.HTTP2, p.IdleConnTimeout = http2Only, http2Config, grpcIdleConnTimeout
 	}
+	p.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		p.open.Add(1)
+		conn, err := d.DialContext(ctx, network, addr)
+		if err != nil {
+			p.open.Add(-1)
+			return nil, err
+		}
+		conn.(*countedConn).pool = p
+		return conn, nil
+	}
+	return p
 }
 
-// newHTTPTransport speaks HTTP/1.1.
-func newHTTPTransport(d *dialer) *http.Transport {
-	t := newTransport(d)
-	t.Protocols.SetHTTP1(true)
-	t.IdleConnTimeout = httpIdleConnTimeout
-	return t
-}
+// What transports speak: HTTP/1.1, or HTTP/2 without TLS from the first byte, as gRPC servers in jobs do. Shared by all of them.
+var (
+	http1Only, http2Only = func() (one, two *http.Protocols) {
+		one, two = new(http.Protocols), new(http.Protocols)
+		one.SetHTTP1(true)
+		two.SetUnencryptedHTTP2(true)
+		return one, two
+	}()
 
-// newGRPCTransport speaks HTTP/2 without TLS from the first byte, as gRPC servers in jobs do.
-func newGRPCTransport(d *dialer) *http.Transport {
-	t := newTransport(d)
-	t.Protocols.SetUnencryptedHTTP2(true)
-	t.IdleConnTimeout = grpcIdleConnTimeout
-	t.HTTP2 = &http.HTTP2Config{
-		// A node that vanished without a word is noticed by its silence, not after TCP's patience.
-		SendPingTimeout: 30 * time.Second,
-		PingTimeout:     15 * time.Second,
-	}
-	return t
-}
+	// A node that vanished without a word is noticed by its silence, not after TCP's patience.
+	http2Config = &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second}
+)

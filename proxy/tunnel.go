@@ -40,6 +40,9 @@ func (b *balancer) handshake(ctx context.Context, x *exchange, req *http.Request
 	// A caller that leaves, or whoever ends the stream, ends the waiting.
 	release := context.AfterFunc(ctx, func() { conn.Close() })
 	res, err := x.shakeHands(ctx, req, conn)
+	if c, ok := conn.(*countedConn); ok {
+		sent.spoke = c.spoke.Load()
+	}
 	if err == nil {
 		res.Body = &connBody{ReadCloser: res.Body, conn: conn, release: release}
 		return res, nil

@@ -25,7 +25,7 @@ const (
 )
 
 // watch is what ends a stream that would go on by itself: no byte moved for too long, its caller may not have it any more,
-// or its service is gone. One timer serves all three. It looks what is due when it rings and sleeps again until
+// or its service or its job is gone. One timer serves all three. It looks what is due when it rings and sleeps again until
 // something can be; a request that is over before has paid for a timer and no more.
 //
 // A look takes no lock that others hold: the routing table is one atomic load, and auth is asked as for a request.
@@ -37,12 +37,13 @@ type watch struct {
 	recheckAt time.Time // zero: never, the request passed without a login
 	yesUntil  time.Time // when that yes, or the one that was held, expired or will
 	yesAt     time.Time // the cluster's last yes; zero: the request passed by one that was held
-	goneAt    time.Time // when the service was first missed; zero: it is there
+	goneAt    time.Time // when the service, or the job that answers, was first missed; zero: it is there
 
-	mu     sync.Mutex // held while a stream is ended, so that nothing is ended after stop
-	timer  *time.Timer
-	done   bool
-	listed bool // among Proxy.streams
+	mu       sync.Mutex         // held while a stream is ended, so that nothing is ended after stop
+	endpoint discovery.Endpoint // the last one that was tried
+	timer    *time.Timer
+	done     bool
+	listed   bool // among Proxy.streams
 }
 
 // touch says that a byte moved.
@@ -54,6 +55,28 @@ func (w *watch) touch() {
 
 // quiet is for how long no byte has moved.
 func (w *watch) quiet() time.Duration { return time.Since(w.since) - time.Duration(w.last.Load()) }
+
+// at says which endpoint the exchange is with.
+func (w *watch) at(e discovery.Endpoint) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.endpoint = e
+}
+
+// missed is why the exchange must end in a while, unless that comes back: its service has left the table, or the job that it
+// is with has ended. An endpoint that is held, or was, is not missed: nobody has said that its job does not run.
+func (w *watch) missed(service *discovery.Service) *cause {
+	if service == nil {
+		return causeEnded
+	}
+	w.mu.Lock()
+	at := place(w.endpoint)
+	w.mu.Unlock()
+	if at.Addr == "" || has(service.Endpoints, at) || has(service.Held, at) {
+		return nil
+	}
+	return causeJobEnded
+}
 
 // watch begins to watch an exchange, whose context is ctx. Each watch is ended by unwatch.
 func (p *Proxy) watch(ctx context.Context, x *exchange) {
@@ -132,13 +155,13 @@ func (p *Proxy) due(ctx context.Context, x *exchange) error {
 		return causeIdle
 	}
 	service := p.cfg.Table.Load().Lookup(x.service.LongID)
-	switch {
-	case service != nil:
+	switch missed := w.missed(service); {
+	case missed == nil:
 		w.goneAt = time.Time{}
 	case w.goneAt.IsZero():
 		w.goneAt = now
 	case now.Sub(w.goneAt) >= p.grace():
-		return causeEnded
+		return missed
 	}
 	if w.recheckAt.IsZero() || now.Before(w.recheckAt) {
 		return nil
@@ -149,7 +172,7 @@ func (p *Proxy) due(ctx context.Context, x *exchange) error {
 	return p.recheck(ctx, x, service)
 }
 
-// grace is how long a stream outlives the look that missed its service. That look came within a third of DrainTimeout, so
+// grace is how long a stream outlives the look that missed its service or its job. That look came within a third of DrainTimeout, so
 // that in all the stream has DrainTimeout at most.
 func (p *Proxy) grace() time.Duration { return p.cfg.DrainTimeout - p.cfg.DrainTimeout/3 }
 

@@ -183,7 +183,7 @@ func parseConfig(args []string, getenv func(string) string, environ []string, ou
 	})
 	s.duration("connect-timeout", 2*time.Second, time.Millisecond, "time for connecting to a job", &c.ConnectTimeout)
 	s.duration("idle-timeout", time.Hour, 0, "time without a byte in either direction after which a stream ends; 0: never", &c.IdleTimeout)
-	s.duration("drain-timeout", 30*time.Second, time.Second, "time within which streams end after their operation has", &c.DrainTimeout)
+	s.duration("drain-timeout", 30*time.Second, time.Second, "time within which streams end after their operation or job has", &c.DrainTimeout)
 	s.duration("startup-timeout", 30*time.Second, 0, "how long to wait at the start for a cluster that does not answer", &c.StartupTimeout)
 	s.duration("shutdown-delay", 5*time.Second, 0, "time between not being ready and refusing connections, for balancers to notice", &c.ShutdownDelay)
 	s.duration("shutdown-timeout", 30*time.Second, 0, "time that requests under way get to finish at the end", &c.ShutdownTimeout)
