@@ -90,6 +90,9 @@ func TestRival(t *testing.T) {
 		}
 		stopped(p, true)
 		known := testutil.ToFloat64(p.table.metrics.upToDate)
+		if age := time.Since(time.Unix(0, int64(1e9*known))); age < period {
+			p.t.Errorf("the table passed for up to date %s ago, when the rival was seen", age)
+		}
 		defer func() {
 			if known == 0 || testutil.ToFloat64(p.table.metrics.upToDate) <= known {
 				p.t.Error("nobody can tell that the table is ours again")
