@@ -99,8 +99,8 @@ func TestAccessLog(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", key, got, want)
 		}
 	}
-	if record["duration_ms"].(float64) <= 0 {
-		t.Errorf("duration %v", record["duration_ms"])
+	if record["duration_us"].(float64) <= 0 {
+		t.Errorf("duration %v", record["duration_us"])
 	}
 	if strings.Contains(fmt.Sprint(record), "s3cret") {
 		t.Errorf("a secret in the log: %v", record)

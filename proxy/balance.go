@@ -50,10 +50,13 @@ func (b *balancer) closeIdle() {
 func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := exchangeOf(req.Context())
 	turn := newTurn(x.service, b.aside, b.failed)
-	sent := &sentBytes{x: x}
-	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{GotConn: sent.gotConn})
+	turn.tried = x.tried[:0]
+	sent := &x.sent
+	sent.x = x
+	ctx := watchConns(req.Context(), sent)
 	if req.Body != nil {
-		req.Body = &requestBody{ReadCloser: req.Body, x: x, out: req}
+		x.body.ReadCloser, x.body.x, x.body.out = req.Body, x, req
+		req.Body = &x.body
 	}
 	var last error = causeNoEndpoint
 	if len(turn.endpoints) > 0 {
@@ -92,11 +95,16 @@ func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // attempt sends the request to one endpoint.
 func (b *balancer) attempt(ctx context.Context, x *exchange, req *http.Request, endpoint discovery.Endpoint, sent *sentBytes) (*http.Response, error) {
-	// A request of its own for each attempt: a transport may still hold the one before.
-	out := req.WithContext(ctx)
-	u := *req.URL
-	u.Host = endpoint.Addr
-	out.URL = &u
+	// ReverseProxy made the request for us. Each further attempt has its own: a transport may still hold the one before.
+	out := req
+	if x.attempts > 1 {
+		u := *req.URL
+		out = req.WithContext(ctx)
+		out.URL = &u
+	} else if ctx != req.Context() {
+		out = req.WithContext(ctx)
+	}
+	out.URL.Host = endpoint.Addr
 	switch {
 	case x.websocket:
 		return b.handshake(ctx, x, out, sent)
@@ -169,6 +177,16 @@ type sentBytes struct {
 	n    int
 	// fresh: the last connection was made for this request and had carried no other.
 	fresh bool
+}
+
+// watchConns tells s of the connections that are taken in ctx. ReverseProxy has made a trace for this one request, for which it wants
+// to know of 1xx answers; a trace of our own around it would be put together by reflection, each time.
+func watchConns(ctx context.Context, s *sentBytes) context.Context {
+	if trace := httptrace.ContextClientTrace(ctx); trace != nil && trace.GotConn == nil {
+		trace.GotConn = s.gotConn
+		return ctx
+	}
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: s.gotConn})
 }
 
 // gotConn is the httptrace hook: a transport is about to write the request to a connection.

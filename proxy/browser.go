@@ -240,7 +240,11 @@ func (ru *rules) protect(status int, h http.Header, x *exchange) {
 	if !x.grpc {
 		// Beside a policy of the job's own: what counts is what both allow. Browsers that read this ignore X-Frame-Options,
 		// so also where that says DENY the service's own pages may frame it, and whom its author or the admin has named.
-		h["Content-Security-Policy"] = append(h["Content-Security-Policy"], ru.framePolicy(x.service))
+		if policies := h["Content-Security-Policy"]; len(policies) > 0 {
+			h["Content-Security-Policy"] = append(policies, ru.framePolicy(x.service))
+		} else {
+			h["Content-Security-Policy"] = x.one(ru.framePolicy(x.service))
+		}
 	}
 }
 

@@ -22,8 +22,8 @@ var errUnaskedUpgrade = errors.New("101 Switching Protocols, which nobody asked 
 // newEngine builds the one httputil.ReverseProxy. What it carries is an exchange, found in the request's context; what
 // it does is copy. The decisions are ours: rules (both directions), balancer (where to, and again or not), answer.
 //
-// FlushInterval stays zero: ReverseProxy itself flushes every write of a body of unknown length and of event streams. A
-// timer of ours would race with the end of gRPC's answers without a body, whose one frame must not become two.
+// FlushInterval stays zero: what has to be flushed at every write, the writer flushes (responseWriter.adopt). A gRPC answer without
+// a body is not among that: its one frame must not become two.
 func (p *Proxy) newEngine() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Transport:  p.balancer,
@@ -47,9 +47,10 @@ func (p *Proxy) forward(x *exchange) error {
 	if err := prepareUpgrade(x); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(context.WithValue(x.in.Context(), exchangeKey{}, x))
+	cancelled, cancel := context.WithCancelCause(x.in.Context())
 	defer cancel(nil)
-	x.cancel = cancel
+	x.carrier, x.cancel = carrier{cancelled, x}, cancel
+	ctx := &x.carrier
 	p.watch(ctx, x)
 	defer p.unwatch(x)
 	if x.in.ProtoMajor == 1 {
@@ -73,11 +74,13 @@ func (p *Proxy) forward(x *exchange) error {
 	aborted := true
 	defer func() {
 		if aborted {
+			x.w.release()
 			x.failure = abortedBy(ctx, x)
 		}
 	}()
-	p.engine.ServeHTTP(x.w, x.in.WithContext(ctx))
+	p.engine.ServeHTTP(&x.w, x.in.WithContext(ctx))
 	aborted = false
+	x.w.release()
 
 	err := x.err
 	x.err = nil
@@ -152,6 +155,7 @@ func (p *Proxy) receive(res *http.Response) error {
 	p.rules.cleanTrailerNames(res.Trailer, x) // finish has the values
 	x.watchMessages(res)
 	p.rules.protect(res.StatusCode, res.Header, x)
+	x.w.adopt(res)
 	return nil
 }
 

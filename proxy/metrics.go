@@ -86,5 +86,13 @@ func statusLabel(status int) string {
 	if status < 100 || status > 599 {
 		return "other"
 	}
-	return strconv.Itoa(status)
+	return statusLabels[status-100]
 }
+
+// statusLabels are the labels of 100 and the following.
+var statusLabels = func() (labels [500]string) {
+	for i := range labels {
+		labels[i] = strconv.Itoa(100 + i)
+	}
+	return labels
+}()

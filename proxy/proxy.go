@@ -105,6 +105,7 @@ type Proxy struct {
 	balancer *balancer
 	engine   *httputil.ReverseProxy
 	streams  streams
+	alarms   alarms
 	metrics  *metrics
 	log      *slog.Logger
 }

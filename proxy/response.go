@@ -81,15 +81,22 @@ func isOrder(name string) bool {
 	return false
 }
 
-// edit applies f to each value and drops those for which it reports false. values is not changed.
+// edit applies f to each value and drops those for which it reports false. values is not changed, and returned when nothing
+// has to be.
 func edit(values []string, f func(string) (string, bool)) []string {
-	kept := make([]string, 0, len(values))
-	for _, v := range values {
-		if v, ok := f(v); ok {
-			kept = append(kept, v)
+	for i, v := range values {
+		if edited, ok := f(v); ok && edited == v {
+			continue
 		}
+		kept := slices.Clone(values[:i])
+		for _, v := range values[i:] {
+			if v, ok := f(v); ok {
+				kept = append(kept, v)
+			}
+		}
+		return kept
 	}
-	return kept
+	return values
 }
 
 // cleanSetCookie drops a job's cookie that could pass for a login to the cluster, and makes every other one host-only: a Domain would
