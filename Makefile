@@ -40,12 +40,12 @@ CAN_RACE = [ "$$(go env CGO_ENABLED)" = 1 ] && command -v $$(go env CC | cut -d'
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: all help build test race fuzz bench cover e2e e2e-suites e2e-apps e2e-tools lint fmt demo clean
+.PHONY: all help build test race fuzz bench bench-allocs cover e2e e2e-suites e2e-apps e2e-tools lint fmt demo clean
 
 all: build test
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  \033[1m%-8s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## Build bin/task-proxy (the product) and bin/demo
 	go build -trimpath -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
@@ -76,6 +76,9 @@ fuzz: ## Run each fuzz target for FUZZTIME (20s)
 
 bench: ## Run the benchmarks with allocations (BENCH, BENCHTIME, PKG choose)
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem $(PKG)
+
+bench-allocs: ## Count what one request allocates in the product's process, by itself; fails when it is too much
+	go test -run '^$$' -bench Allocations -benchtime 10000x -count=1 ./cmd/internal/bench
 
 cover: ## Show what the tests cover (.cache/cover.html has it line by line)
 	@mkdir -p $(CACHE)
