@@ -21,7 +21,7 @@ import (
 // access log. Most of it is net/http's server and transport, and httputil.ReverseProxy; ours are about ten.
 const (
 	mostHTTP = 80  // GET of 1 KiB on a kept HTTP/1.1 connection
-	mostGRPC = 150 // unary call on a kept HTTP/2 connection
+	mostGRPC = 148 // unary call on a kept HTTP/2 connection
 )
 
 // enough requests are as many as make what is not theirs disappear.
