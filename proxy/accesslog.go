@@ -81,6 +81,15 @@ func (x *exchange) bodyOpen() bool {
 
 type exchangeKey struct{}
 
+// add adds a value of ours to a header.
+func (x *exchange) add(h http.Header, name, value string) {
+	if values := h[name]; len(values) > 0 {
+		h[name] = append(values, value)
+		return
+	}
+	h[name] = x.one(value)
+}
+
 // carrier is the context in which an exchange is forwarded, and where exchangeOf finds it. It is a part of the exchange.
 type carrier struct {
 	context.Context

@@ -84,19 +84,21 @@ func isOrder(name string) bool {
 // edit applies f to each value and drops those for which it reports false. values is not changed, and returned when nothing
 // has to be.
 func edit(values []string, f func(string) (string, bool)) []string {
+	var kept []string
+	changed := false
 	for i, v := range values {
-		if edited, ok := f(v); ok && edited == v {
-			continue
+		edited, ok := f(v)
+		if !changed && (!ok || edited != v) {
+			kept, changed = slices.Clone(values[:i]), true
 		}
-		kept := slices.Clone(values[:i])
-		for _, v := range values[i:] {
-			if v, ok := f(v); ok {
-				kept = append(kept, v)
-			}
+		if changed && ok {
+			kept = append(kept, edited)
 		}
-		return kept
 	}
-	return values
+	if !changed {
+		return values
+	}
+	return kept
 }
 
 // cleanSetCookie drops a job's cookie that could pass for a login to the cluster, and makes every other one host-only: a Domain would
