@@ -155,6 +155,9 @@ func (p *Proxy) receive(res *http.Response) error {
 	p.rules.cleanTrailerNames(res.Trailer, x) // finish has the values
 	x.watchMessages(res)
 	p.rules.protect(res.StatusCode, res.Header, x)
+	if res.ContentLength >= bulkSize {
+		res.Body = &bulk{ReadCloser: res.Body, to: &x.w, buffers: &p.bulk}
+	}
 	x.w.adopt(res)
 	return nil
 }

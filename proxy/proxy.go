@@ -106,6 +106,7 @@ type Proxy struct {
 	engine   *httputil.ReverseProxy
 	streams  streams
 	alarms   alarms
+	bulk     bulkPool
 	metrics  *metrics
 	log      *slog.Logger
 }

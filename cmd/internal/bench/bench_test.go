@@ -105,6 +105,32 @@ func (p *product) grpcCaller() func() error {
 	return call
 }
 
+// BenchmarkLargeBody tells how many bytes of large answers a second of the process's work carries. It compares with itself on one
+// machine only, and never fails.
+func BenchmarkLargeBody(b *testing.B) {
+	p := start(b)
+	p.httpCaller()
+	transport := &http.Transport{DisableCompression: true, ReadBufferSize: 256 << 10}
+	b.Cleanup(transport.CloseIdleConnections)
+	space := make([]byte, 1<<20)
+	before := p.cpu()
+	for b.Loop() {
+		res, err := transport.RoundTrip(p.request("/large"))
+		if err != nil {
+			b.Fatal(err)
+		}
+		n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{res.Body}, space)
+		res.Body.Close()
+		if n != largeBody || err != nil {
+			b.Fatalf("%d bytes, %v", n, err)
+		}
+	}
+	b.SetBytes(largeBody)
+	if took := p.cpu() - before; took > 0 {
+		b.ReportMetric(float64(b.N)*largeBody/took.Seconds()/1e9, "GB/cpu-s")
+	}
+}
+
 // The most memory that the process may have, in bytes as the system counts them.
 const (
 	mostFresh  = 40 << 20

@@ -42,6 +42,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// largeBody is how long the body of /large is, and largeWrite how much of it the job writes at a time.
+const (
+	largeBody  = 16 << 20
+	largeWrite = 1 << 20
+)
+
+var large [largeWrite]byte
+
 // serve is the job: 1 KiB over HTTP and a silent WebSocket at its first port, gRPC at its second.
 func serve(ctx context.Context, info job.Info, listener net.Listener) error {
 	rpc, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", os.Getenv("YT_PORT_1")))
@@ -53,6 +61,15 @@ func serve(ctx context.Context, info job.Info, listener net.Listener) error {
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain")
 		_, _ = w.Write(page)
+	})
+	mux.HandleFunc("/large", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/octet-stream")
+		w.Header().Set("Content-Length", strconv.Itoa(largeBody))
+		for range largeBody / largeWrite {
+			if _, err := w.Write(large[:]); err != nil {
+				return
+			}
+		}
 	})
 	mux.HandleFunc("/socket", func(w http.ResponseWriter, r *http.Request) {
 		if c, err := websocket.Accept(w, r, nil); err == nil {
@@ -274,4 +291,24 @@ func (p *product) profile(name string) {
 	if err != nil {
 		p.tb.Fatal(err)
 	}
+}
+
+// cpu is the time that the process has worked so far, in user and in kernel mode (proc_pid_stat(5)).
+func (p *product) cpu() time.Duration {
+	p.tb.Helper()
+	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
+	if err != nil {
+		p.tb.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(content), ") ") // the name may have spaces
+	fields := strings.Fields(rest)
+	var ticks float64
+	for _, field := range fields[11:13] { // utime and stime
+		n, err := strconv.ParseFloat(field, 64)
+		if err != nil {
+			p.tb.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks * float64(time.Second/100)) // USER_HZ is 100 wherever Go runs
 }
