@@ -58,7 +58,11 @@ func runServe(ctx context.Context, args []string, getenv func(string) string, st
 	log.SetFlags(0)
 	log.SetOutput(serve.StandardLog(logger))
 	serve.LimitMemory(os.DirFS("/"), getenv, logger)
-	if err := serve.Run(ctx, cfg, logger, nil); err != nil {
+	access := serve.NewAccessLog(stderr, cfg)
+	cfg.AccessLog = access.Logger
+	err := serve.Run(ctx, cfg, logger, nil)
+	access.Close()
+	if err != nil {
 		fmt.Fprintf(stderr, "task-proxy: %v\n", err)
 		return 1
 	}

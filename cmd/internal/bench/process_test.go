@@ -84,13 +84,13 @@ func serve(ctx context.Context, info job.Info, listener net.Listener) error {
 
 // product is a proxy that runs, and the two services of one job behind it.
 type product struct {
-	tb                    testing.TB
-	pid                   int
-	public, admin, debug  string // addresses
-	token                 string // of a user who may read the operation
-	web, rpc              string // hosts of the services
-	accessLog             string // a file
-	mallocsOfOneLookAtAll float64
+	tb                   testing.TB
+	pid                  int
+	public, admin, debug string // addresses
+	token                string // of a user who may read the operation
+	web, rpc             string // hosts of the services
+	accessLog            string // a file
+	mallocsPerLook       float64
 }
 
 // start builds the product and starts it, with everything on that is on in a cluster.
@@ -197,16 +197,17 @@ func (p *product) request(path string) *http.Request {
 // mallocs is how many objects the process has allocated so far, those for telling so left out.
 func (p *product) mallocs() float64 {
 	p.tb.Helper()
-	if p.mallocsOfOneLookAtAll == 0 {
-		p.metric("go_memstats_mallocs_total") // the connection, and whatever is made once
-		first := p.metric("go_memstats_mallocs_total")
-		p.mallocsOfOneLookAtAll = p.metric("go_memstats_mallocs_total") - first
+	if p.mallocsPerLook == 0 {
+		p.allMallocs() // the connection, and whatever is made once
+		first := p.allMallocs()
+		p.mallocsPerLook = p.allMallocs() - first
 	}
-	return p.metric("go_memstats_mallocs_total") - p.mallocsOfOneLookAtAll
+	return p.allMallocs() - p.mallocsPerLook
 }
 
-// metric is the value of a metric without labels.
-func (p *product) metric(name string) float64 {
+// allMallocs is how many objects the process has allocated so far.
+func (p *product) allMallocs() float64 {
+	const name = "go_memstats_mallocs_total"
 	p.tb.Helper()
 	r, err := http.NewRequestWithContext(p.tb.Context(), http.MethodGet, "http://"+p.admin+"/metrics", nil)
 	if err != nil {

@@ -68,6 +68,9 @@ type Config struct {
 	// Effective is what all flags and variables came to, a line each, for people; no secrets.
 	Effective string
 
+	// AccessLog gets one line per request; nil: the logger that Run is given.
+	AccessLog *slog.Logger
+
 	certificatePeriod time.Duration // for tests; 0: the constant of that name
 }
 

@@ -152,7 +152,7 @@ func assemble(cfg Config, cluster *cluster, registry *prometheus.Registry, logge
 		OnConnectFailure:     p.discovery.EndpointFailed,
 		AwaitService:         p.discovery.Await,
 		Logger:               logger,
-		AccessLog:            logger,
+		AccessLog:            cmp.Or(cfg.AccessLog, logger),
 		Registerer:           registry,
 	})
 	if err != nil {
