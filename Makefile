@@ -54,12 +54,12 @@ CAN_RACE = [ "$$(go env CGO_ENABLED)" = 1 ] && command -v $$(go env CC | cut -d'
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-.PHONY: all help build dist image test race fuzz bench bench-peers cover vuln generate alerts chart chart-test e2e e2e-suites e2e-apps e2e-tools lint fmt demo clean
+.PHONY: all help build dist image test race fuzz bench bench-allocs bench-peers cover vuln generate alerts chart chart-test e2e e2e-suites e2e-apps e2e-tools lint fmt demo clean
 
 all: build test
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  \033[1m%-11s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## Build bin/task-proxy (the product) and bin/demo
 	go build -trimpath -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
@@ -103,6 +103,9 @@ fuzz: ## Run each fuzz target for FUZZTIME (20s)
 
 bench: ## Run the benchmarks with allocations (BENCH, BENCHTIME, PKG choose)
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem $(PKG)
+
+bench-allocs: ## Count what one request allocates in the product's process, by itself; fails when it is too much
+	go test -run '^$$' -bench Allocations -benchtime 10000x -count=1 ./cmd/internal/bench
 
 bench-peers: $(CACHE)/bench/caddy-$(CADDY_VERSION) $(CACHE)/bench/envoy-$(ENVOY_VERSION) ## Measure the product beside nginx, HAProxy, Caddy and Envoy (BENCH_FLAGS)
 	go build -trimpath -ldflags "$(LDFLAGS)" -o $(CACHE)/bench/ ./cmd/task-proxy ./testdata/bench

@@ -20,7 +20,7 @@ import (
 // goroutine writes it, except for the fields marked otherwise.
 type exchange struct {
 	in    *http.Request // as net/http gave it; decisions never go back to it
-	w     *responseWriter
+	w     responseWriter
 	id    string // request id
 	start time.Time
 	grpc  bool // the caller speaks gRPC
@@ -38,12 +38,16 @@ type exchange struct {
 	cors        string // the origin whose page may read the answer; empty: none that we would name
 	confides    bool   // an admin trusts the job with credentials
 
+	carrier   carrier                 // the context of what is forwarded
 	cancel    context.CancelCauseFunc // ends the stream for a reason; set once the request is being forwarded
 	watch     watch
-	patience  *patience          // with the job's answer; nil: there is no limit
+	patience  *patience   // with the job's answer; nil: there is no limit
+	body      requestBody // the caller's, on its way to the job
+	sent      sentBytes
 	messages  messages           // the body of a gRPC answer
 	endpoint  discovery.Endpoint // the last one that was tried
 	attempts  int
+	tried     [4]int    // room for the turn's
 	websocket bool      // a handshake that may become a tunnel
 	upgraded  *upgraded // the tunnel's other end, once the job agreed
 	tunnelled bool      // it is a tunnel, and its own goroutine's from then on
@@ -60,6 +64,21 @@ type exchange struct {
 	failure  *cause // why we answered ourselves
 	err      error  // what the log says about it
 	finished bool   // false when a panic ended the handler
+
+	// Values of headers that we set, of which there are not more as a rule; used of them are taken.
+	values [8]string
+	used   int
+	attrs  [24]slog.Attr // room for the access log's
+}
+
+// one is a header's value that nobody else has. Nearly every request needs some, and so they are made together.
+func (x *exchange) one(value string) []string {
+	if x.used == len(x.values) {
+		return []string{value}
+	}
+	x.values[x.used] = value
+	x.used++
+	return x.values[x.used-1 : x.used : x.used] // no room: whoever appends gets a slice of their own
 }
 
 // bodyOpen reports an HTTP/1 request whose body was not read to its end. (Over HTTP/2 a body is its stream's alone.)
@@ -69,6 +88,29 @@ func (x *exchange) bodyOpen() bool {
 
 type exchangeKey struct{}
 
+// add adds a value of ours to a header.
+func (x *exchange) add(h http.Header, name, value string) {
+	if values := h[name]; len(values) > 0 {
+		h[name] = append(values, value)
+		return
+	}
+	h[name] = x.one(value)
+}
+
+// carrier is the context in which an exchange is forwarded, and where exchangeOf finds it. It is a part of the exchange.
+type carrier struct {
+	context.Context
+	x *exchange
+}
+
+// Value is the exchange, or what the context around has.
+func (c *carrier) Value(key any) any {
+	if key == (exchangeKey{}) {
+		return c.x
+	}
+	return c.Context.Value(key)
+}
+
 func exchangeOf(ctx context.Context) *exchange {
 	x, _ := ctx.Value(exchangeKey{}).(*exchange)
 	return x
@@ -77,7 +119,7 @@ func exchangeOf(ctx context.Context) *exchange {
 // begin opens the record of a request and gives it an id.
 func (p *Proxy) begin(w http.ResponseWriter, r *http.Request) *exchange {
 	x := &exchange{in: r, id: requestID(r.Header), start: time.Now(), grpc: isGRPC(r.Header)}
-	x.w = &responseWriter{ResponseWriter: w, x: x, rules: &p.rules}
+	x.w.ResponseWriter, x.w.x, x.w.rules, x.w.alarms = w, x, &p.rules, &p.alarms
 	x.carried = x.protocol()
 	return x
 }
@@ -87,9 +129,33 @@ func requestID(h http.Header) string {
 	if ids := h["X-Request-Id"]; len(ids) == 1 && validRequestID(ids[0]) {
 		return ids[0]
 	}
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
+	return newRequestID()
+}
+
+// requestIDs are made many at a time, each a part of one string.
+const (
+	requestIDSize  = 32
+	requestIDsEach = 32
+)
+
+// unusedIDs has strings of request ids that nobody has got yet, as *string.
+var unusedIDs sync.Pool
+
+// newRequestID is one that nobody has had: 128 random bits in hex.
+func newRequestID() string {
+	ids, ok := unusedIDs.Get().(*string)
+	if !ok {
+		ids = new(string)
+	}
+	if *ids == "" {
+		var random [requestIDSize / 2 * requestIDsEach]byte
+		_, _ = rand.Read(random[:]) // never fails
+		*ids = hex.EncodeToString(random[:])
+	}
+	id := (*ids)[:requestIDSize]
+	*ids = (*ids)[requestIDSize:]
+	unusedIDs.Put(ids)
+	return id
 }
 
 func validRequestID(s string) bool {
@@ -160,7 +226,7 @@ func (x *exchange) decision(open bool) string {
 
 // accessLog writes the one line of a request. Neither query nor headers are in it: both can hold secrets.
 func (p *Proxy) accessLog(x *exchange, took time.Duration) {
-	attrs := make([]slog.Attr, 0, 24)
+	attrs := x.attrs[:0]
 	add := func(key, value string) {
 		if value != "" {
 			attrs = append(attrs, slog.String(key, plain(value)))
@@ -196,8 +262,9 @@ func (p *Proxy) accessLog(x *exchange, took time.Duration) {
 		slog.Bool("cached", x.cached),
 		slog.Int64("bytes_in", x.bytesIn.Load()),
 		slog.Int64("bytes_out", x.bytesOut.Load()),
-		slog.Float64("duration_ms", float64(took.Microseconds())/1000))
-	p.cfg.AccessLog.LogAttrs(x.in.Context(), slog.LevelInfo, "request", attrs...)
+		slog.Int64("duration_us", took.Microseconds())) // a float would go through encoding/json
+	// A group without a name is its members. A record has room for one attribute more than for this many.
+	p.cfg.AccessLog.LogAttrs(x.in.Context(), slog.LevelInfo, "request", slog.Attr{Value: slog.GroupValue(attrs...)})
 }
 
 // plain is s when it is short, printable ASCII without quotes or backslashes, and otherwise s cut and quoted: no line break,

@@ -108,8 +108,8 @@ func TestAccessLog(t *testing.T) {
 	if remote, _ := record["remote"].(string); !strings.HasPrefix(remote, "127.0.0.1:") {
 		t.Errorf("remote %v", record["remote"])
 	}
-	if record["duration_ms"].(float64) <= 0 {
-		t.Errorf("duration %v", record["duration_ms"])
+	if record["duration_us"].(float64) <= 0 {
+		t.Errorf("duration %v", record["duration_us"])
 	}
 	if strings.Contains(fmt.Sprint(record), "s3cret") {
 		t.Errorf("a secret in the log: %v", record)

@@ -42,11 +42,13 @@ func newBalancer(cfg Config, states *states, m *metrics) *balancer {
 func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := exchangeOf(req.Context())
 	state := b.states.of(x.service)
-	turn := turn{service: x.service, aside: state.aside, failed: b.failed, pinned: x.pinned()}
-	sent := &sentBytes{x: x}
-	ctx := httptrace.WithClientTrace(req.Context(), x.trace(sent))
+	turn := turn{service: x.service, aside: state.aside, failed: b.failed, pinned: x.pinned(), tried: x.tried[:0]}
+	sent := &x.sent
+	sent.x = x
+	ctx := x.traced(req.Context())
 	if req.Body != nil {
-		req.Body = &requestBody{ReadCloser: req.Body, x: x, out: req}
+		x.body.ReadCloser, x.body.x, x.body.out = req.Body, x, req
+		req.Body = &x.body
 	}
 	var last error = causeNoEndpoint
 	if len(x.service.Endpoints) > 0 {
@@ -66,7 +68,7 @@ func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
 		x.endpoint = endpoint
 		x.watch.at(endpoint)
 		x.attempts++
-		res, err := b.attempt(ctx, x, state, req, endpoint, sent)
+		res, err := b.attempt(ctx, x, state, req, endpoint)
 		if err == nil || errors.Is(err, errSwitched) {
 			state.aside.succeeded(endpoint)
 			return x.answered(res, err)
@@ -78,25 +80,31 @@ func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
 		if isDead(err, sent) {
 			b.failed(x.service, endpoint)
 		}
-		if !mayMoveOn(req, err, sent.times()) {
+		if !mayMoveOn(x, err, sent.times()) {
 			return nil, last
 		}
 	}
 }
 
 // attempt sends the request to one endpoint.
-func (b *balancer) attempt(ctx context.Context, x *exchange, state *state, req *http.Request, endpoint discovery.Endpoint, sent *sentBytes) (*http.Response, error) {
-	// A request of its own for each attempt: a transport may still hold the one before.
-	out := req.WithContext(ctx)
-	u := *req.URL
-	u.Host = endpoint.Addr
-	out.URL = &u
+func (b *balancer) attempt(ctx context.Context, x *exchange, state *state, req *http.Request, endpoint discovery.Endpoint) (*http.Response, error) {
+	// ReverseProxy made the request for us. Each further attempt has its own: a transport may still hold the one before.
+	out := req
+	if x.attempts > 1 {
+		u := *req.URL
+		out = req.WithContext(ctx)
+		out.URL = &u
+	} else if ctx != req.Context() {
+		out = req.WithContext(ctx)
+	}
+	out.URL.Host = endpoint.Addr
 	var body *attemptBody
-	if whole, ok := req.Body.(*requestBody); ok {
-		body = &attemptBody{requestBody: whole, ctx: ctx}
+	if x.body.ReadCloser != nil {
+		body = &attemptBody{requestBody: &x.body, ctx: ctx}
 		out.Body = body
 		defer body.settled.Store(true)
 	}
+	sent := &x.sent
 	sent.reads(body)
 	if x.websocket {
 		return b.handshake(ctx, x, out, sent)
@@ -136,17 +144,16 @@ func isDead(err error, sent *sentBytes) bool {
 }
 
 // mayMoveOn is all there is to know about retries. times is how often bytes of the request were sent.
-func mayMoveOn(req *http.Request, err error, times int) bool {
+func mayMoveOn(x *exchange, err error, times int) bool {
 	var dial *dialError
 	isDial := errors.As(err, &dial)
 	switch {
 	case !isDial && !isBroken(err):
 		return false
 	case times == 0:
-		body, ok := req.Body.(*requestBody)
-		return !ok || !body.touched.Load()
+		return x.body.ReadCloser == nil || !x.body.touched.Load()
 	}
-	return times == 1 && req.Body == nil && isIdempotent(req.Method)
+	return times == 1 && x.body.ReadCloser == nil && isIdempotent(x.in.Method)
 }
 
 func isIdempotent(method string) bool {

@@ -232,7 +232,7 @@ func (ru *rules) protect(status int, h http.Header, x *exchange) {
 	if ru.ambient(x) {
 		// All services share a browser's cache as they share the site. Without this, a page could take what its visitor has
 		// read elsewhere, or what it made the browser go to, out of the cache, and nobody would be asked.
-		h["Vary"] = append(h["Vary"], browserVary)
+		x.add(h, "Vary", browserVary)
 	}
 	if len(x.service.Origins) > 0 {
 		h["Vary"] = append(h["Vary"], "Origin")
@@ -240,7 +240,7 @@ func (ru *rules) protect(status int, h http.Header, x *exchange) {
 	if !x.grpc {
 		// Beside a policy of the job's own: what counts is what both allow. Browsers that read this ignore X-Frame-Options,
 		// so also where that says DENY the service's own pages may frame it, and whom its author or the admin has named.
-		h["Content-Security-Policy"] = append(h["Content-Security-Policy"], ru.framePolicy(x.service))
+		x.add(h, "Content-Security-Policy", ru.framePolicy(x.service))
 	}
 }
 

@@ -68,6 +68,7 @@ func (ru *rules) stripCookie(v, secret string) (string, bool) {
 			next = cookieEnd(v, next-len(tail))
 			part = strings.TrimRight(head, spaces)
 			if !stripped {
+				kept.Grow(len(v))
 				kept.WriteString(v[:max(start-1, 0)])
 				stripped = true
 			}

@@ -116,14 +116,18 @@ func fail(c *cause, format string, args ...any) error {
 
 // known is the cause that an error of this package carries; nil when it carries none.
 func known(err error) (c *cause, public string) {
+	if err == nil {
+		return nil, ""
+	}
 	var e *Error
+	var bare *cause
 	switch {
 	case errors.As(err, &e) && e.Public != "":
 		return e.cause, e.Public
 	case e != nil:
 		return e.cause, e.cause.public
-	case errors.As(err, &c):
-		return c, c.public
+	case errors.As(err, &bare):
+		return bare, bare.public
 	}
 	return nil, ""
 }

@@ -23,8 +23,8 @@ var errUnaskedUpgrade = errors.New("101 Switching Protocols, which nobody asked 
 // newEngine builds the one httputil.ReverseProxy. What it carries is an exchange, found in the request's context; what
 // it does is copy. The decisions are ours: rules (both directions), balancer (where to, and again or not), answer.
 //
-// FlushInterval stays zero: ReverseProxy itself flushes every write of a body of unknown length and of event streams. A
-// timer of ours would race with the end of gRPC's answers without a body, whose one frame must not become two.
+// FlushInterval stays zero: what has to be flushed at every write, the writer flushes (responseWriter.adopt). A gRPC answer without
+// a body is not among that: its one frame must not become two.
 func (p *Proxy) newEngine() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Transport:  p.balancer,
@@ -53,8 +53,9 @@ func (p *Proxy) forward(x *exchange) error {
 		x.carried = protocolWebSocket
 		caller = context.WithoutCancel(caller) // the tunnel goes on when the handler has returned
 	}
-	ctx, cancel := context.WithCancelCause(context.WithValue(caller, exchangeKey{}, x))
-	x.cancel = cancel
+	cancelled, cancel := context.WithCancelCause(caller)
+	x.carrier, x.cancel = carrier{cancelled, x}, cancel
+	ctx := &x.carrier
 	p.watch(ctx, x)
 	if x.in.ProtoMajor == 1 {
 		// An answer of our own on this connection may have left one behind (writeBody).
@@ -75,14 +76,16 @@ func (p *Proxy) forward(x *exchange) error {
 	aborted := true
 	defer func() {
 		if aborted {
+			x.w.release()
 			x.failure = abortedBy(ctx, x)
 		}
 	}()
 	if x.websocket { // until then its caller's leaving ends it
 		defer context.AfterFunc(x.in.Context(), func() { cancel(context.Cause(x.in.Context())) })()
 	}
-	p.engine.ServeHTTP(x.w, x.in.WithContext(ctx))
+	p.engine.ServeHTTP(&x.w, x.in.WithContext(ctx))
 	aborted = false
+	x.w.release()
 
 	err := x.err
 	x.err = nil
@@ -169,6 +172,10 @@ func (p *Proxy) receive(res *http.Response) error {
 	x.w.left = res.ContentLength
 	p.rules.protect(res.StatusCode, res.Header, x)
 	p.rules.pin(res.Header, x)
+	if res.ContentLength >= bulkSize {
+		res.Body = &bulk{ReadCloser: res.Body, to: &x.w, buffers: &p.bulk}
+	}
+	x.w.adopt(res)
 	return nil
 }
 

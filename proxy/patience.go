@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptrace"
 	"sync"
@@ -23,14 +24,25 @@ type patience struct {
 	late  bool        // the time is over, and the exchange is being ended
 }
 
-// trace is what we want to know of transports, with a patience if the service's is limited.
-func (x *exchange) trace(sent *sentBytes) *httptrace.ClientTrace {
-	trace := &httptrace.ClientTrace{GotConn: sent.gotConn}
+// traced is a context in which we learn what we want to know of transports, with a patience if the service's is limited.
+//
+// ReverseProxy has made a trace for this one request, for which it wants to know of 1xx answers. A trace of our own around it would be
+// put together by reflection, each time.
+func (x *exchange) traced(ctx context.Context) context.Context {
+	trace := httptrace.ContextClientTrace(ctx)
+	ours := trace == nil || trace.GotConn != nil
+	if ours {
+		trace = new(httptrace.ClientTrace)
+	}
+	trace.GotConn = x.sent.gotConn
 	if limit := x.service.RouteTimeout; limit > 0 {
 		x.patience = &patience{x: x, limit: limit}
 		trace.WroteRequest = x.patience.wrote
 	}
-	return trace
+	if ours {
+		ctx = httptrace.WithClientTrace(ctx, trace)
+	}
+	return ctx
 }
 
 // wrote is the httptrace hook: the request was written, its body included, or cannot be any more. Transports call it from

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -258,7 +259,7 @@ func TestPatienceEndsWithTheExchange(t *testing.T) {
 	x := w.proxy.begin(nullWriter{http.Header{}}, r)
 	x.service, x.cancel = w.publish(discovery.Service{RouteTimeout: time.Hour}), func(error) { t.Error("ended") }
 	w.proxy.watch(t.Context(), x)
-	trace := x.trace(&sentBytes{x: x})
+	trace := httptrace.ContextClientTrace(x.traced(t.Context()))
 	trace.WroteRequest(struct{ Err error }{})
 	w.proxy.unwatch(x)
 	if x.patience.timer.Stop() {
@@ -271,7 +272,7 @@ func TestPatienceEndsWithTheExchange(t *testing.T) {
 	}
 
 	x.service, x.patience = w.publish(discovery.Service{}), nil
-	if trace := x.trace(&sentBytes{x: x}); trace.WroteRequest != nil || x.patience != nil {
+	if trace := httptrace.ContextClientTrace(x.traced(t.Context())); trace.WroteRequest != nil || x.patience != nil {
 		t.Error("a service without a limit pays for one")
 	}
 }

@@ -106,6 +106,8 @@ type Proxy struct {
 	balancer *balancer
 	engine   *httputil.ReverseProxy
 	streams  streams
+	alarms   alarms
+	bulk     bulkPool
 	metrics  *metrics
 	log      *slog.Logger
 }

@@ -81,13 +81,22 @@ func isOrder(name string) bool {
 	return false
 }
 
-// edit applies f to each value and drops those for which it reports false. values is not changed.
+// edit applies f to each value and drops those for which it reports false. values is not changed, and returned when nothing
+// has to be.
 func edit(values []string, f func(string) (string, bool)) []string {
-	kept := make([]string, 0, len(values))
-	for _, v := range values {
-		if v, ok := f(v); ok {
-			kept = append(kept, v)
+	var kept []string
+	changed := false
+	for i, v := range values {
+		edited, ok := f(v)
+		if !changed && (!ok || edited != v) {
+			kept, changed = slices.Clone(values[:i]), true
 		}
+		if changed && ok {
+			kept = append(kept, edited)
+		}
+	}
+	if !changed {
+		return values
 	}
 	return kept
 }

@@ -82,10 +82,10 @@ func (ru *rules) rewrite(out *http.Request, x *exchange) {
 	ru.rewriteURL(out.URL, in.URL)
 
 	h := out.Header
-	ru.setForwarded(h, in, trusted)
-	h["X-Request-Id"] = []string{x.id}
+	ru.setForwarded(h, x, trusted)
+	h["X-Request-Id"] = x.one(x.id)
 	if x.login != "" {
-		h[UserHeader] = []string{x.login}
+		h[UserHeader] = x.one(x.login)
 	}
 }
 
@@ -232,12 +232,9 @@ func isForbidden(c byte) bool {
 }
 
 // setForwarded tells the job how it was reached. What the peer says about that counts only if an admin trusts the peer.
-func (ru *rules) setForwarded(h http.Header, in *http.Request, trusted bool) {
-	proto, host, peer := ru.schemeOf(in), in.Host, peerAddr(in.RemoteAddr)
-	forwardedFor := ""
-	if peer.IsValid() {
-		forwardedFor = peer.String()
-	}
+func (ru *rules) setForwarded(h http.Header, x *exchange, trusted bool) {
+	in := x.in
+	proto, host, forwardedFor := ru.schemeOf(in), in.Host, peerText(in.RemoteAddr)
 	if trusted {
 		if prior := strings.Join(in.Header["X-Forwarded-For"], ", "); prior != "" {
 			forwardedFor = prior + ", " + forwardedFor
@@ -246,9 +243,9 @@ func (ru *rules) setForwarded(h http.Header, in *http.Request, trusted bool) {
 			host = f
 		}
 	}
-	setOrDelete(h, "X-Forwarded-For", forwardedFor)
-	setOrDelete(h, "X-Forwarded-Host", host)
-	setOrDelete(h, "X-Forwarded-Proto", proto)
+	x.setOrDelete(h, "X-Forwarded-For", forwardedFor)
+	x.setOrDelete(h, "X-Forwarded-Host", host)
+	x.setOrDelete(h, "X-Forwarded-Proto", proto)
 }
 
 // schemeOf is the scheme by which the caller reached us, as far as it is known.
@@ -267,12 +264,12 @@ func (ru *rules) schemeOf(r *http.Request) string {
 	return "http"
 }
 
-func setOrDelete(h http.Header, name, value string) {
+func (x *exchange) setOrDelete(h http.Header, name, value string) {
 	if value == "" {
 		delete(h, name)
 		return
 	}
-	h[name] = []string{value}
+	h[name] = x.one(value)
 }
 
 // isTrusted reports whether the peer of a connection may say whom it speaks for.
@@ -296,4 +293,18 @@ func peerAddr(remote string) netip.Addr {
 		return netip.Addr{}
 	}
 	return ap.Addr().Unmap().WithZone("")
+}
+
+// peerText is peerAddr in text, empty for an invalid one. Most of the time it is a part of remote as it stands.
+func peerText(remote string) string {
+	addr := peerAddr(remote)
+	if !addr.IsValid() {
+		return ""
+	}
+	var space [64]byte
+	text := addr.AppendTo(space[:0])
+	if rest, ok := strings.CutPrefix(remote, string(text)); ok && strings.HasPrefix(rest, ":") {
+		return remote[:len(text)]
+	}
+	return string(text)
 }

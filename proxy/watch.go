@@ -26,10 +26,13 @@ const (
 
 // watch is what ends a stream that would go on by itself: no byte moved for too long, its caller may not have it any more,
 // or its service or its job is gone. One timer serves all three. It looks what is due when it rings and sleeps again until
-// something can be; a request that is over before has paid for a timer and no more.
+// something can be; a request that is over before has borrowed a timer and no more.
 //
 // A look takes no lock that others hold: the routing table is one atomic load, and auth is asked as for a request.
 type watch struct {
+	p     *Proxy
+	ctx   context.Context // the exchange's
+	x     *exchange
 	since time.Time    // zero: not begun
 	last  atomic.Int64 // the last byte's moment: time.Duration since since
 
@@ -41,7 +44,7 @@ type watch struct {
 
 	mu       sync.Mutex         // held while a stream is ended, so that nothing is ended after stop
 	endpoint discovery.Endpoint // the last one that was tried
-	timer    *time.Timer
+	alarm    *alarm
 	done     bool
 	listed   bool // among Proxy.streams
 }
@@ -81,14 +84,17 @@ func (w *watch) missed(service *discovery.Service) *cause {
 // watch begins to watch an exchange, whose context is ctx. Each watch is ended by unwatch.
 func (p *Proxy) watch(ctx context.Context, x *exchange) {
 	w := &x.watch
-	w.since = time.Now()
+	w.p, w.ctx, w.x, w.since = p, ctx, x, time.Now()
 	if x.login != "" {
 		w.yes(w.since, x.expires, x.held)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.timer = time.AfterFunc(p.nextLook(x), func() { p.look(ctx, x) })
+	w.alarm = p.alarms.set(p.nextLook(x), w)
 }
+
+// ring is when a look is due.
+func (w *watch) ring() { w.p.look(w.ctx, w.x) }
 
 // unwatch ends the watch; when it returns nothing ends the exchange any more.
 func (p *Proxy) unwatch(x *exchange) {
@@ -96,7 +102,7 @@ func (p *Proxy) unwatch(x *exchange) {
 	w := &x.watch
 	w.mu.Lock()
 	w.done = true
-	w.timer.Stop()
+	p.alarms.drop(w.alarm)
 	listed := w.listed
 	w.mu.Unlock()
 	if listed {
@@ -119,7 +125,7 @@ func (p *Proxy) look(ctx context.Context, x *exchange) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.done {
-		w.timer.Reset(p.nextLook(x))
+		w.alarm.timer.Reset(p.nextLook(x))
 	}
 }
 

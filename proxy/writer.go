@@ -4,7 +4,10 @@ import (
 	"bufio"
 	"net"
 	"net/http"
+	"strings"
+	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // responseWriter is the caller's end of an exchange. It sees everything that goes out, also the 1xx answers that
@@ -13,10 +16,63 @@ type responseWriter struct {
 	http.ResponseWriter
 	x        *exchange
 	rules    *rules
+	alarms   *alarms
 	status   int         // final status; 0 until there is one
 	left     int64       // of a job's body whose length is known, what is still to come; otherwise 0 or less
 	started  atomic.Bool // the final status was sent, or the connection is no longer HTTP
 	hijacked atomic.Bool // the connection is a tunnel's
+
+	// live: what is written goes out at once, and the status soon; alarm is for the latter, until something is written.
+	live  bool
+	mu    sync.Mutex // held while a live answer is written or flushed
+	alarm *alarm
+}
+
+// headerPatience is how long the headers of a live answer wait for the first bytes of the body, to leave together with them. A
+// job's answer that is all there takes less, and whoever waits for an event does not notice.
+const headerPatience = time.Millisecond
+
+// adopt makes a job's headers the answer's, as they are, and leaves res without any: ReverseProxy would copy each value. So it
+// does not see either that a body has to be flushed at every write, and that is done here: a body of unknown length, and events.
+func (w *responseWriter) adopt(res *http.Response) {
+	h := w.Header()
+	for name, values := range res.Header {
+		h[name] = values
+	}
+	w.live = res.ContentLength < 0 || isEventStream(res.Header)
+	res.Header, res.ContentLength = nil, 0
+}
+
+// isEventStream reports Server-Sent Events.
+func isEventStream(h http.Header) bool {
+	media, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	return strings.EqualFold(trimSpace(media), "text/event-stream")
+}
+
+// ring sends the status of a live answer to which no bytes came.
+func (w *responseWriter) ring() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.alarm != nil {
+		_ = http.NewResponseController(w.ResponseWriter).Flush()
+		w.alarm = nil
+	}
+}
+
+// silence ends the alarm; when it returns nobody flushes any more but who writes. The caller holds mu.
+func (w *responseWriter) silence() {
+	if w.alarm != nil {
+		w.alarms.drop(w.alarm)
+		w.alarm = nil
+	}
+}
+
+// release is for when the job's answer is over, or given up.
+func (w *responseWriter) release() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.silence()
+	w.live = false
 }
 
 // WriteHeader sends a status. A 1xx is always the job's, since we write none, and is cleaned here.
@@ -45,13 +101,18 @@ func (w *responseWriter) WriteHeader(status int) {
 	if _, ok := h["Content-Type"]; !ok {
 		h["Content-Type"] = nil // or net/http would guess one, and a browser might run what was not meant to run
 	}
-	h["X-Request-Id"] = []string{w.x.id}
+	h["X-Request-Id"] = w.x.one(w.x.id)
 	if w.x.bodyOpen() {
 		// What is left of the body, or follows a broken one, must not be read as the next request, and nobody waits for it.
 		h["Connection"] = []string{"close"}
 	}
 	w.ResponseWriter.WriteHeader(status)
-	if w.left > bufferSize && w.x.in.Method != http.MethodHead {
+	switch {
+	case w.live:
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.alarm = w.alarms.set(headerPatience, w)
+	case w.left > bufferSize && w.x.in.Method != http.MethodHead:
 		_ = http.NewResponseController(w.ResponseWriter).Flush() // a large body may begin much later; Write meets what is wrong
 	}
 }
@@ -62,11 +123,25 @@ func (w *responseWriter) Write(b []byte) (int, error) {
 	if !w.started.Load() {
 		w.WriteHeader(http.StatusOK)
 	}
-	n, err := w.ResponseWriter.Write(b)
+	n, err := w.write(b)
 	w.x.bytesOut.Add(int64(n))
 	w.x.watch.touch()
 	if w.left -= int64(n); w.left > 0 && len(b) < bufferSize && err == nil {
 		err = http.NewResponseController(w.ResponseWriter).Flush()
+	}
+	return n, err
+}
+
+func (w *responseWriter) write(b []byte) (int, error) {
+	if !w.live {
+		return w.ResponseWriter.Write(b)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.silence()
+	n, err := w.ResponseWriter.Write(b)
+	if err == nil {
+		_ = http.NewResponseController(w.ResponseWriter).Flush() // the next write tells
 	}
 	return n, err
 }
@@ -76,6 +151,9 @@ func (w *responseWriter) FlushError() error {
 	if !w.started.Load() {
 		w.WriteHeader(http.StatusOK)
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.silence()
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 

@@ -14,10 +14,14 @@ import (
 
 // NewLogger returns the log that Config asks for: JSON for machines, coloured lines for a terminal.
 func NewLogger(w io.Writer, cfg Config) *slog.Logger {
-	if cfg.LogFormat == "text" || cfg.LogFormat == "auto" && isTerminal(w) {
-		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: cfg.LogLevel, TimeFormat: time.TimeOnly, NoColor: !isTerminal(w)}))
+	return slog.New(newHandler(w, isTerminal(w), cfg))
+}
+
+func newHandler(w io.Writer, terminal bool, cfg Config) slog.Handler {
+	if cfg.LogFormat == "text" || cfg.LogFormat == "auto" && terminal {
+		return tint.NewTextHandler(w, &tint.Options{Level: cfg.LogLevel, TimeFormat: time.TimeOnly, NoColor: !terminal})
 	}
-	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: cfg.LogLevel}))
+	return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: cfg.LogLevel})
 }
 
 // StandardLog is where package log is to write: libraries use it, net/http among them for what a job sends out of turn. What

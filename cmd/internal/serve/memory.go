@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"path"
 	"runtime/debug"
 	"strconv"
@@ -16,10 +17,21 @@ import (
 // unlimited is more than any machine has: cgroup v1 says "no limit" by such a number.
 const unlimited = 1 << 60
 
+// roomyGC is GOGC when there is a memory limit: the heap of a proxy is small, and what requests leave behind is most of it. Collected
+// less often it costs less, and near the limit it is collected as often as it takes.
+const roomyGC = 400
+
 // LimitMemory tells the garbage collector to stay within nine tenths of what the process's cgroup may have, so that it collects
-// more often rather than be killed. It does nothing when the variable GOMEMLIMIT is set, whatever to, or when there is no limit.
-// root is the file system with /proc and /sys, os.DirFS("/") outside of tests.
+// more often rather than be killed, and to take its time below that. The variables GOMEMLIMIT and GOGC overrule it, whatever they
+// are set to. Where there is no limit, nothing changes. root is the file system with /proc and /sys, os.DirFS("/") outside of tests.
 func LimitMemory(root fs.FS, getenv func(string) string, logger *slog.Logger) {
+	limitMemory(root, getenv, logger)
+	if debug.SetMemoryLimit(-1) < math.MaxInt64 && getenv("GOGC") == "" {
+		debug.SetGCPercent(roomyGC)
+	}
+}
+
+func limitMemory(root fs.FS, getenv func(string) string, logger *slog.Logger) {
 	if v := getenv("GOMEMLIMIT"); v != "" {
 		logger.Info("memory limit is GOMEMLIMIT's", "limit", v)
 		return
