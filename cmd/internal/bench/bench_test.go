@@ -38,12 +38,14 @@ func (p *product) count(b *testing.B, name string, most float64, call func() err
 	b.Helper()
 	inParallel(b, 400, call) // connections, caches, pools
 	p.profile(name + ".before")
-	before := p.mallocs()
+	worked, before := p.cpu(), p.mallocs()
 	inParallel(b, b.N, call)
 	per := (p.mallocs() - before) / float64(b.N)
+	worked = p.cpu() - worked
 	p.profile(name + ".after")
 	b.ReportMetric(per, "proxy-allocs/op")
-	b.ReportMetric(0, "ns/op") // says nothing here
+	b.ReportMetric(float64(worked.Microseconds())/float64(b.N), "proxy-cpu-us/op") // to compare with, on one machine
+	b.ReportMetric(0, "ns/op")                                                     // says nothing here
 	if b.N >= enough && per > most {
 		b.Errorf("a request costs %.1f allocations, want %.0f at most", per, most)
 	}
