@@ -75,7 +75,7 @@ func classify(err error, seen *seen) error {
 		}
 	}
 	if why := seen.failure.Load(); why != nil && errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%w: %w; before that: %v", sentinel(err, seen), err, *why)
+		return fmt.Errorf("%w: %w; before that: %s", sentinel(err, seen), err, (*why).Error()) // told, not wrapped: it decides nothing
 	}
 	return fmt.Errorf("%w: %w", sentinel(err, seen), err)
 }
