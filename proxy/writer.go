@@ -22,15 +22,17 @@ type responseWriter struct {
 	started  atomic.Bool // the final status was sent, or the connection is no longer HTTP
 	hijacked atomic.Bool // the connection is a tunnel's
 
-	// live: what is written goes out at once, and the status soon; alarm is for the latter, until something is written.
+	// live: what is written goes out at once, and the beginning soon.
 	live  bool
 	mu    sync.Mutex // held while a live answer is written or flushed
-	alarm *alarm
+	alarm *alarm     // nil: the beginning has gone out, or waits no longer
+	unary bool       // the first bytes of the body are a part of the beginning
 }
 
-// headerPatience is how long the headers of a live answer wait for the first bytes of the body, to leave together with them. A
-// job's answer that is all there takes less, and whoever waits for an event does not notice.
-const headerPatience = time.Millisecond
+// patienceAtFirst is how long the beginning of a live answer waits, to leave together with what follows: the headers for the first bytes
+// of the body, and both for the status of a gRPC call, of which most have one message. An answer that is all there takes less,
+// and whoever waits for events does not notice.
+const patienceAtFirst = time.Millisecond
 
 // adopt makes a job's headers the answer's, as they are, and leaves res without any: ReverseProxy would copy each value. So it
 // does not see either that a body has to be flushed at every write, and that is done here: a body of unknown length, and events.
@@ -49,7 +51,7 @@ func isEventStream(h http.Header) bool {
 	return strings.EqualFold(trimSpace(media), "text/event-stream")
 }
 
-// ring sends the status of a live answer to which no bytes came.
+// ring sends the beginning of a live answer that goes on later.
 func (w *responseWriter) ring() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,12 +108,16 @@ func (w *responseWriter) WriteHeader(status int) {
 		// What is left of the body, or follows a broken one, must not be read as the next request, and nobody waits for it.
 		h["Connection"] = []string{"close"}
 	}
+	if w.live && w.x.grpc {
+		h["Content-Length"] = nil // or net/http would tell one, when it has all
+	}
 	w.ResponseWriter.WriteHeader(status)
 	switch {
 	case w.live:
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.alarm = w.alarms.set(headerPatience, w)
+		w.unary = w.x.grpc && w.x.in.ProtoMajor >= 2
+		w.alarm = w.alarms.set(patienceAtFirst, w)
 	case w.left > bufferSize && w.x.in.Method != http.MethodHead:
 		_ = http.NewResponseController(w.ResponseWriter).Flush() // a large body may begin much later; Write meets what is wrong
 	}
@@ -138,8 +144,12 @@ func (w *responseWriter) write(b []byte) (int, error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.silence()
 	n, err := w.ResponseWriter.Write(b)
+	if w.alarm != nil && w.unary && err == nil {
+		w.unary = false // a second message ends the waiting
+		return n, nil
+	}
+	w.silence()
 	if err == nil {
 		_ = http.NewResponseController(w.ResponseWriter).Flush() // the next write tells
 	}
@@ -153,6 +163,9 @@ func (w *responseWriter) FlushError() error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.alarm != nil && w.x.grpc && w.x.in.ProtoMajor >= 2 {
+		return nil // ReverseProxy asks before it adds trailers, since HTTP/1 needs that; they follow, or the alarm rings
+	}
 	w.silence()
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
