@@ -171,7 +171,8 @@ func validRequestID(s string) bool {
 	return true
 }
 
-// end closes the record: metrics and one line in the access log. It runs also while a panic passes through.
+// end closes the record: metrics and one line in the access log. It runs also while a panic passes through. Whoever waits for a stream's
+// end waits for its line too: after a shutdown nobody writes it any more.
 func (p *Proxy) end(x *exchange) {
 	if !x.finished && x.failure == nil {
 		x.failure = causeBroken
@@ -183,6 +184,9 @@ func (p *Proxy) end(x *exchange) {
 	p.metrics.record(x, took)
 	if p.cfg.AccessLog != nil {
 		p.accessLog(x, took)
+	}
+	if x.watch.wasListed() {
+		p.streams.remove(x)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -259,6 +260,57 @@ func TestTunnelFollowsItsEnds(t *testing.T) {
 		defer w.proxy.streams.mu.Unlock()
 		return len(w.proxy.streams.open) == 0
 	})
+}
+
+// slowLog is a log that takes its time.
+type slowLog struct{ lines }
+
+func (l *slowLog) Write(p []byte) (int, error) {
+	time.Sleep(20 * time.Millisecond)
+	return l.lines.Write(p)
+}
+
+// The process ends when its streams have, and a line that is not written then is written by nobody.
+func TestEndedStreamsAreLogged(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		begun string // what the job says, and the caller waits for
+		end   func(*Proxy)
+	}{
+		{"tunnel", accepted, func(p *Proxy) { p.Drain(t.Context()) }},
+		{"event stream", "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n", (*Proxy).Close},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var log slowLog
+			w := newWorld(t, func(cfg *Config) {
+				cfg.AccessLog, cfg.DrainTimeout = slog.New(slog.NewJSONHandler(&log, nil)), 30*time.Millisecond // a third of it after the beginning it is listed
+			})
+			s := w.publish(discovery.Service{}, rawJob(t, func(conn net.Conn, _ *http.Request, rest *bufio.Reader) {
+				_, _ = io.WriteString(conn, c.begun)
+				_, _ = io.Copy(io.Discard, rest)
+			}))
+			conn, err := net.Dial("tcp", w.addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			_, _ = io.WriteString(conn, handshakeBytes(host(s)))
+			if _, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the stream is listed", func() bool {
+				w.proxy.streams.mu.Lock()
+				defer w.proxy.streams.mu.Unlock()
+				return len(w.proxy.streams.open) == 1
+			})
+			c.end(w.proxy)
+			if got := log.text(); !strings.Contains(got, `"reason":"shutting_down"`) {
+				t.Errorf("logged %q", got)
+			}
+		})
+	}
 }
 
 // A job that never ends its headers does not fill our memory.

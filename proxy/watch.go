@@ -101,13 +101,16 @@ func (p *Proxy) unwatch(x *exchange) {
 	x.patience.stop()
 	w := &x.watch
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.done = true
 	p.alarms.drop(w.alarm)
-	listed := w.listed
-	w.mu.Unlock()
-	if listed {
-		p.streams.remove(x)
-	}
+}
+
+// wasListed reports that the exchange is among the streams, once it is not watched any more.
+func (w *watch) wasListed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.listed
 }
 
 // look is what happens when the timer rings.

@@ -417,6 +417,7 @@ func TestStreamEndsDuringRecheck(t *testing.T) {
 		asking.Wait()
 		cancel(nil)
 		p.unwatch(x)
+		p.end(x)
 		synctest.Wait()
 		if c, _ := known(context.Cause(ctx)); c != nil || len(p.streams.open) != 0 {
 			t.Errorf("ended because of %v; %d streams left", c, len(p.streams.open))
