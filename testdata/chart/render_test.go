@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -183,6 +184,48 @@ func TestWrongValues(t *testing.T) {
 				t.Error("the file has no line # want:")
 			}
 		})
+	}
+}
+
+// A value left empty ("replicas:") takes the default away and puts nothing in its place. It is an error, unless empty is one
+// of the things that it can be; never 0 pods, no policy or text like %!s(<nil>) instead.
+func TestEmptyValues(t *testing.T) {
+	want := fmt.Sprint(render(loaded(t, short), map[string]any{"baseDomain": "x.example.net"}))
+	// What these come to without a value, values.yaml says; that of resources and of the security contexts is Kubernetes'.
+	differ := []string{"spyt.ports", "networkPolicy.adminFrom", "resources", "podSecurityContext", "securityContext", "strategy.rollingUpdate"}
+	seen := 0
+	var walk func(path []string, values map[string]any)
+	walk = func(path []string, values map[string]any) {
+		for name, value := range values {
+			path := append(slices.Clone(path), name)
+			seen++
+			given := map[string]any{"baseDomain": "x.example.net"}
+			inner := given
+			for _, table := range path[:len(path)-1] {
+				next := map[string]any{}
+				inner[table], inner = next, next
+			}
+			inner[name] = nil
+			dotted := strings.Join(path, ".")
+			rendered, err := render(loaded(t, short), given)
+			switch {
+			case err != nil:
+				if !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "nil pointer") {
+					t.Errorf("%s: the message does not name it: %v", dotted, err)
+				}
+			case strings.Contains(fmt.Sprint(rendered), "%!"):
+				t.Errorf("%s: accepted, and text made of nothing", dotted)
+			case fmt.Sprint(rendered, err) != want && !slices.ContainsFunc(differ, func(d string) bool { return strings.HasPrefix(dotted+".", d+".") }):
+				t.Errorf("%s: accepted, and not the default", dotted)
+			}
+			if table, ok := value.(map[string]any); ok {
+				walk(path, table)
+			}
+		}
+	}
+	walk(nil, loaded(t, short).Values)
+	if seen < 100 {
+		t.Errorf("%d values were tried", seen)
 	}
 }
 
