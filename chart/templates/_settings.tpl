@@ -4,7 +4,7 @@ What the values come to, in one spelling. Those of earlier charts are taken here
 {{- define "task-proxy.settings" -}}
 {{- $v := .Values -}}
 {{- if not $v.shutdown }}{{ fail "shutdown is empty: the chart's own values are not there. helm upgrade --reuse-values takes those of the chart that was installed before: give your values with -f instead, or use --reset-then-reuse-values" }}{{ end -}}
-{{- $token := $v.tokenSecretRef -}}
+{{- $token := kindIs "invalid" $v.tokenSecretRef | ternary "task-proxy-token" $v.tokenSecretRef -}}
 {{- if kindIs "string" $token }}{{ $token = dict "name" $token }}{{ end -}}
 {{- $scheme := $v.publicScheme -}}
 {{- if and (not $scheme) (not $v.tls.enabled) (or $v.gateway.enabled (and $v.ingress.enabled $v.ingress.tls)) }}{{ $scheme = "https" }}{{ end -}}

@@ -187,6 +187,22 @@ func TestWrongValues(t *testing.T) {
 	}
 }
 
+// A release can have a name that a Service cannot; the install would fail halfway.
+func TestReleaseName(t *testing.T) {
+	for name, ok := range map[string]bool{"task.proxy": false, "1proxy": false, "task-proxy2": true, strings.Repeat("x", 53): true} {
+		options := chartutil.ReleaseOptions{Name: name, Namespace: namespace}
+		c := loaded(t, short)
+		all, err := chartutil.ToRenderValues(c, map[string]any{"baseDomain": "x.example.net"}, options, chartutil.DefaultCapabilities)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = engine.Render(c, all)
+		if (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "fullnameOverride") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // A value left empty ("replicas:") takes the default away and puts nothing in its place. It is an error, unless empty is one
 // of the things that it can be; never 0 pods, no policy or text like %!s(<nil>) instead.
 func TestEmptyValues(t *testing.T) {
