@@ -43,6 +43,9 @@ auth.cache: decisions are always cached, 60 seconds for a yes and 5 for a no
 {{- if hasKey $v.timeouts "routeTimeoutSeconds" }}
 timeouts.routeTimeoutSeconds: answers have no time limit of their own; an operation's annotation can set one with route_timeout_seconds
 {{- end }}
+{{- if hasKey $v "enabled" }}
+enabled: what is installed is on; it counts where this chart is a part of another
+{{- end }}
 {{- if $v.persistence }}
 persistence: nothing is kept in files
 {{- end }}

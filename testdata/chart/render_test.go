@@ -245,7 +245,8 @@ func TestEmptyValues(t *testing.T) {
 	}
 }
 
-// The schema knows every value (or the chart would not render by itself), and beyond those of values.yaml only older spellings.
+// The schema knows every value (or the chart would not render by itself), and beyond those of values.yaml only older
+// spellings, and what a chart that has this one as a part gives it.
 func TestSchemaIsWhole(t *testing.T) {
 	c := loaded(t, short)
 	var schema struct {
@@ -254,7 +255,7 @@ func TestSchemaIsWhole(t *testing.T) {
 	if err := json.Unmarshal(c.Schema, &schema); err != nil {
 		t.Fatal(err)
 	}
-	older := []string{"global", "persistence", "proxy", "refreshPeriodSeconds", "replicaCount", "server"}
+	older := []string{"enabled", "global", "persistence", "proxy", "refreshPeriodSeconds", "replicaCount", "server"}
 	var more []string
 	for name := range schema.Properties {
 		if _, ok := c.Values[name]; !ok {
