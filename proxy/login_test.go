@@ -112,6 +112,17 @@ func TestLoginLinkScheme(t *testing.T) {
 	}
 }
 
+// The proxy's own page calls services by the scheme that it was reached by: a token that is sent to http://… by its advice would pass in the clear.
+func TestHomeScheme(t *testing.T) {
+	t.Parallel()
+	for scheme, want := range map[string]string{"": "http", "https": "https"} {
+		w := newWorld(t, func(c *Config) { c.PublicScheme = scheme })
+		if got := w.get(base, "/", "-").body; !strings.Contains(got, " "+want+"://<ID>."+base+"/") {
+			t.Errorf("%q: %s", scheme, got)
+		}
+	}
+}
+
 // Only a page that wants it gets the way back, and nothing of the link's host is the caller's to write.
 func TestLoginURLIsChecked(t *testing.T) {
 	t.Parallel()

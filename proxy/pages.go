@@ -88,9 +88,9 @@ func (p *Proxy) home(x *exchange) error {
 	}
 	x.writeBody(http.StatusOK, "text/plain; charset=utf-8", fmt.Appendf(nil,
 		"This is the task proxy: web services of running YTsaurus operations.\n"+
-			"Call a service at http://<ID>.%s/, or here with the header %s: <ID>.\n"+
+			"Call a service at %s://<ID>.%s/, or here with the header %s: <ID>.\n"+
 			"IDs are in the cluster's services table. Send a token (Authorization: OAuth <token>) or the login cookie.\n",
-		base, strings.ToLower(HeaderID)))
+		p.rules.schemeOf(x.in), base, strings.ToLower(HeaderID)))
 	return nil
 }
 

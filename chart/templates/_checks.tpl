@@ -16,6 +16,10 @@ wrong comes in one message.
 {{- if and (kindIs "map" $v.image) (not $v.image.repository) }}
 {{- $bad = append $bad "image.repository is required: where your nodes get the image from, such as registry.example.net/task-proxy" }}
 {{- end }}
+{{- $name := include "task-proxy.fullname" . }}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) }}
+{{- $bad = append $bad (printf "the release is called %s, which a Service cannot be (small letters, digits and -, a letter first): set fullnameOverride" $name) }}
+{{- end }}
 
 {{- if and (not (kindIs "invalid" $v.replicaCount)) (ne (int $v.replicas) 2) (ne (int $v.replicas) (int $v.replicaCount)) }}
 {{- $bad = append $bad (printf "replicas is %d and replicaCount is %d: give replicas only" (int $v.replicas) (int $v.replicaCount)) }}
@@ -67,6 +71,9 @@ wrong comes in one message.
 {{- end }}
 {{- with $v.podDisruptionBudget }}
 {{- $most := $v.autoscaling.enabled | ternary $v.autoscaling.minReplicas $s.replicas | int }}
+{{- if and .enabled (or (regexMatch "^0+%?$" (toString .maxUnavailable)) (eq (toString .minAvailable) "100%")) }}
+{{- $bad = append $bad "podDisruptionBudget lets no pod be evicted, so no node with one of them could be drained: give maxUnavailable 1 or more, or minAvailable less than 100%" }}
+{{- end }}
 {{- if and .enabled (regexMatch "^[0-9]+$" (toString .minAvailable)) $most (ge (int .minAvailable) $most) }}
 {{- $bad = append $bad (printf "podDisruptionBudget.minAvailable is %d of %d pods: no node with one of them could be drained, give less" (int .minAvailable) $most) }}
 {{- end }}
@@ -75,6 +82,9 @@ wrong comes in one message.
 {{- if and (eq $v.strategy.type "RollingUpdate") (regexMatch "^0+%?$" (toString .maxUnavailable)) (regexMatch "^0+%?$" (toString .maxSurge)) }}
 {{- $bad = append $bad "strategy.rollingUpdate has maxUnavailable 0 and maxSurge 0: no pod could be replaced, give one of them" }}
 {{- end }}
+{{- end }}
+{{- if and $v.autoscaling.enabled (not (dig "requests" "cpu" "" ($v.resources | default dict))) }}
+{{- $bad = append $bad "autoscaling.enabled is true, and resources.requests.cpu is empty: that is what autoscaling.targetCPUUtilizationPercentage is a part of" }}
 {{- end }}
 {{- if and $v.autoscaling.enabled (lt (int $v.autoscaling.maxReplicas) (int $v.autoscaling.minReplicas)) }}
 {{- $bad = append $bad (printf "autoscaling.maxReplicas is %d, less than autoscaling.minReplicas, %d" (int $v.autoscaling.maxReplicas) (int $v.autoscaling.minReplicas)) }}

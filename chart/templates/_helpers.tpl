@@ -12,16 +12,21 @@ does the reverse.
 {{- include "task-proxy.fullname" . }}-server
 {{- end -}}
 
+{{/* The release. As a part of another chart, which can have this one several times, the name that it has there besides. */}}
+{{- define "task-proxy.instance" -}}
+{{- if .Chart.IsRoot -}}{{- .Release.Name -}}{{- else -}}{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 63 | trimSuffix "-" -}}{{- end -}}
+{{- end -}}
+
 {{/* Not to be changed, ever: a Deployment's selector cannot be. Documented values.yaml have anti-affinity by the component. */}}
 {{- define "task-proxy.selectorLabels" -}}
 app.kubernetes.io/name: task-proxy
-app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/instance: {{ include "task-proxy.instance" . | quote }}
 app.kubernetes.io/component: task-proxy
 {{- end -}}
 
 {{- define "task-proxy.commonLabels" -}}
 app.kubernetes.io/name: task-proxy
-app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/instance: {{ include "task-proxy.instance" . | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: ytsaurus
 app.kubernetes.io/managed-by: {{ .Release.Service }}

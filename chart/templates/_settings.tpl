@@ -3,8 +3,8 @@ What the values come to, in one spelling. Those of earlier charts are taken here
 */}}
 {{- define "task-proxy.settings" -}}
 {{- $v := .Values -}}
-{{- if not $v.shutdown }}{{ fail "the chart's own values are not there. helm upgrade --reuse-values takes those of the chart that was installed before: give your values with -f instead, or use --reset-then-reuse-values" }}{{ end -}}
-{{- $token := $v.tokenSecretRef -}}
+{{- if not $v.shutdown }}{{ fail "shutdown is empty: the chart's own values are not there. helm upgrade --reuse-values takes those of the chart that was installed before: give your values with -f instead, or use --reset-then-reuse-values" }}{{ end -}}
+{{- $token := kindIs "invalid" $v.tokenSecretRef | ternary "task-proxy-token" $v.tokenSecretRef -}}
 {{- if kindIs "string" $token }}{{ $token = dict "name" $token }}{{ end -}}
 {{- $scheme := $v.publicScheme -}}
 {{- if and (not $scheme) (not $v.tls.enabled) (or $v.gateway.enabled (and $v.ingress.enabled $v.ingress.tls)) }}{{ $scheme = "https" }}{{ end -}}
@@ -42,6 +42,9 @@ auth.cache: decisions are always cached, 60 seconds for a yes and 5 for a no
 {{- end }}
 {{- if hasKey $v.timeouts "routeTimeoutSeconds" }}
 timeouts.routeTimeoutSeconds: answers have no time limit of their own; an operation's annotation can set one with route_timeout_seconds
+{{- end }}
+{{- if hasKey $v "enabled" }}
+enabled: what is installed is on; it counts where this chart is a part of another
 {{- end }}
 {{- if $v.persistence }}
 persistence: nothing is kept in files

@@ -307,6 +307,43 @@ func TestNamesAreForEver(t *testing.T) {
 	})
 }
 
+// Another chart can have this one twice, for two clusters, each under a condition: neither's objects find the other's pods.
+func TestTwiceInAnotherChart(t *testing.T) {
+	parent := &chart.Chart{Metadata: &chart.Metadata{APIVersion: chart.APIVersionV2, Name: "both", Version: "0.1.0"}}
+	values := map[string]any{}
+	for _, alias := range []string{"one", "two"} {
+		c := loaded(t, short)
+		c.Metadata.Name = alias
+		parent.AddDependency(c)
+		values[alias] = map[string]any{"baseDomain": alias + ".example.net", "fullnameOverride": alias, "enabled": true, "monitoring": map[string]any{"enabled": true}}
+	}
+	rendered, err := render(parent, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := objects(t, rendered)
+	deployments := of[*appsv1.Deployment](all)
+	if len(deployments) != 2 {
+		t.Fatalf("%d Deployments", len(deployments))
+	}
+	pods := deployments[1].Spec.Template.Labels
+	if selector := deployments[0].Spec.Selector.MatchLabels; selects(selector, pods) {
+		t.Errorf("%v finds the other's pods: %v", selector, pods)
+	}
+	for _, s := range of[*corev1.Service](all) {
+		if mine := strings.HasPrefix(s.Name, "two"); selects(s.Spec.Selector, pods) != mine {
+			t.Errorf("Service %s selects %v, pods of two are %v", s.Name, s.Spec.Selector, pods)
+		}
+	}
+	for _, m := range of[*promv1.ServiceMonitor](all) {
+		for _, s := range of[*corev1.Service](all) {
+			if selects(m.Spec.Selector.MatchLabels, s.Labels) != (s.Name == m.Name+"-metrics") {
+				t.Errorf("ServiceMonitor %s and Service %s", m.Name, s.Name)
+			}
+		}
+	}
+}
+
 // The files of dashboard and alert rules arrive as they are: those of the tests, and the chart's own.
 func TestFilesArrive(t *testing.T) {
 	for name, files := range map[string]map[string]string{"short": short, "own": nil} {

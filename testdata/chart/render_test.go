@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -186,7 +187,66 @@ func TestWrongValues(t *testing.T) {
 	}
 }
 
-// The schema knows every value (or the chart would not render by itself), and beyond those of values.yaml only older spellings.
+// A release can have a name that a Service cannot; the install would fail halfway.
+func TestReleaseName(t *testing.T) {
+	for name, ok := range map[string]bool{"task.proxy": false, "1proxy": false, "task-proxy2": true, strings.Repeat("x", 53): true} {
+		options := chartutil.ReleaseOptions{Name: name, Namespace: namespace}
+		c := loaded(t, short)
+		all, err := chartutil.ToRenderValues(c, map[string]any{"baseDomain": "x.example.net"}, options, chartutil.DefaultCapabilities)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = engine.Render(c, all)
+		if (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "fullnameOverride") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A value left empty ("replicas:") takes the default away and puts nothing in its place. It is an error, unless empty is one
+// of the things that it can be; never 0 pods, no policy or text like %!s(<nil>) instead.
+func TestEmptyValues(t *testing.T) {
+	want := fmt.Sprint(render(loaded(t, short), map[string]any{"baseDomain": "x.example.net"}))
+	// What these come to without a value, values.yaml says; that of resources and of the security contexts is Kubernetes'.
+	differ := []string{"spyt.ports", "networkPolicy.adminFrom", "resources", "podSecurityContext", "securityContext", "strategy.rollingUpdate"}
+	seen := 0
+	var walk func(path []string, values map[string]any)
+	walk = func(path []string, values map[string]any) {
+		for name, value := range values {
+			path := append(slices.Clone(path), name)
+			seen++
+			given := map[string]any{"baseDomain": "x.example.net"}
+			inner := given
+			for _, table := range path[:len(path)-1] {
+				next := map[string]any{}
+				inner[table], inner = next, next
+			}
+			inner[name] = nil
+			dotted := strings.Join(path, ".")
+			rendered, err := render(loaded(t, short), given)
+			switch {
+			case err != nil:
+				if !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "nil pointer") {
+					t.Errorf("%s: the message does not name it: %v", dotted, err)
+				}
+			case strings.Contains(fmt.Sprint(rendered), "%!"):
+				t.Errorf("%s: accepted, and text made of nothing", dotted)
+			case fmt.Sprint(rendered, err) != want && !slices.ContainsFunc(differ, func(d string) bool { return strings.HasPrefix(dotted+".", d+".") }):
+				t.Errorf("%s: accepted, and not the default", dotted)
+			}
+			if table, ok := value.(map[string]any); ok {
+				walk(path, table)
+			}
+		}
+	}
+	walk(nil, loaded(t, short).Values)
+	if seen < 100 {
+		t.Errorf("%d values were tried", seen)
+	}
+}
+
+// The schema knows every value (or the chart would not render by itself), and beyond those of values.yaml only older
+// spellings, and what a chart that has this one as a part gives it.
 func TestSchemaIsWhole(t *testing.T) {
 	c := loaded(t, short)
 	var schema struct {
@@ -195,7 +255,7 @@ func TestSchemaIsWhole(t *testing.T) {
 	if err := json.Unmarshal(c.Schema, &schema); err != nil {
 		t.Fatal(err)
 	}
-	older := []string{"global", "persistence", "proxy", "refreshPeriodSeconds", "replicaCount", "server"}
+	older := []string{"enabled", "global", "persistence", "proxy", "refreshPeriodSeconds", "replicaCount", "server"}
 	var more []string
 	for name := range schema.Properties {
 		if _, ok := c.Values[name]; !ok {
