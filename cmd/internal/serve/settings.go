@@ -220,7 +220,7 @@ func (s *settings) require(name string, ok bool) {
 }
 
 func (s *settings) usage(out io.Writer) {
-	fmt.Fprintln(out, "Usage: task-proxy [serve] [flags]\n       task-proxy check [flags]   what the robot lacks or has too much of, and what the cluster lets browsers do; exit code 1: something is missing\n       task-proxy version\n       task-proxy help\n\nEvery flag can be given as a variable too: --yt-proxy as TASK_PROXY_YT_PROXY.\n\nFlags:")
+	fmt.Fprintln(out, "Usage: task-proxy [serve] [flags]\n       task-proxy check [flags]   what the robot lacks or has too much of, and what the cluster lets browsers do; exit code 1: something is missing\n       task-proxy version\n       task-proxy help\n\nEvery flag can be given as a variable too: --yt-proxy as TASK_PROXY_YT_PROXY; an empty one counts as not given.\n\nFlags:")
 	s.fs.VisitAll(func(f *flag.Flag) {
 		if _, ok := f.Value.(*setting); !ok {
 			return
