@@ -59,7 +59,7 @@ func runServe(ctx context.Context, args, environ []string, stdout, stderr io.Wri
 	out := serve.NewLogWriter(stderr)
 	defer out.Close()
 	// A second signal ends the process at once; nothing that was logged may wait from the first one on.
-	defer context.AfterFunc(ctx, out.Close)()
+	defer context.AfterFunc(ctx, out.Hurry)()
 	logger := serve.NewLogger(out, cfg)
 	log.SetFlags(0)
 	log.SetOutput(serve.StandardLog(logger))

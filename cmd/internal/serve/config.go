@@ -215,6 +215,13 @@ func parseConfig(args []string, getenv func(string) string, environ []string, ou
 	case c.TLSCertFile == "" || c.TLSKeyFile == "":
 		s.require("tls-cert-file", c.TLSCertFile != "")
 		s.require("tls-key-file", c.TLSKeyFile != "")
+		if c.TLSCertFile != "" {
+			_, err := readFor("tls-cert-file", c.TLSCertFile)
+			s.note(err)
+		} else {
+			_, err := readFor("tls-key-file", c.TLSKeyFile)
+			s.note(err)
+		}
 	default:
 		for _, err := range checkPair(c.TLSCertFile, c.TLSKeyFile) {
 			s.note(err)

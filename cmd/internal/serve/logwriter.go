@@ -12,15 +12,18 @@ const (
 	logDelay = 50 * time.Millisecond // how long a line waits for others
 	logMost  = 4 << 20               // bytes that wait when nobody reads the log
 	logKept  = 256 << 10             // bytes of a buffer that is used again
+	logClose = time.Second           // how long the end waits for somebody to read
 )
 
-// LogWriter gathers what is logged and writes it together: the line of the access log costs a request no system call, and a
-// request does not wait for whoever reads the log. Each Write is whole lines. When the reader is so slow that 4 MiB wait, lines
-// are left out, and how many is told when it reads again.
+// LogWriter gathers what is logged and writes it together: the line of the access log costs a request no system call, and
+// nobody waits for whoever reads the log, at the process's end neither. Each Write is whole lines. When the reader is so slow that 4 MiB
+// wait, lines are left out, and how many is told when it reads again.
 type LogWriter struct {
 	w     io.Writer
 	wake  chan struct{} // has a value when something waits
-	close sync.Once
+	hurry func()
+	close func()
+	haste chan struct{} // closed by Hurry
 	end   chan struct{} // closed by Close
 	ended chan struct{} // closed when nothing is written behind Close's back any more
 
@@ -28,12 +31,14 @@ type LogWriter struct {
 	waiting []byte
 	spare   []byte // what waiting was before; the writing goroutine's while it writes
 	lost    int    // lines left out
-	direct  bool   // after Close
+	direct  bool   // after Close, when everything was written
 }
 
 // NewLogWriter returns a writer that writes to w, from one goroutine. Close ends it.
 func NewLogWriter(w io.Writer) *LogWriter {
-	l := &LogWriter{w: w, wake: make(chan struct{}, 1), end: make(chan struct{}), ended: make(chan struct{})}
+	l := &LogWriter{w: w, wake: make(chan struct{}, 1), haste: make(chan struct{}), end: make(chan struct{}), ended: make(chan struct{})}
+	l.hurry = sync.OnceFunc(func() { close(l.haste) })
+	l.close = sync.OnceFunc(func() { close(l.end) })
 	go l.run()
 	return l
 }
@@ -57,10 +62,16 @@ func (l *LogWriter) Write(lines []byte) (int, error) {
 	return len(lines), nil
 }
 
-// Close writes what waits and returns. What is written later is written at once.
+// Hurry makes lines wait for no others from now on: the process may be ended at any moment.
+func (l *LogWriter) Hurry() { l.hurry() }
+
+// Close writes what waits and returns; after a second, if nobody reads, all the same. What is written later is written at once.
 func (l *LogWriter) Close() {
-	l.close.Do(func() { close(l.end) })
-	<-l.ended
+	l.close()
+	select {
+	case <-l.ended:
+	case <-time.After(logClose):
+	}
 }
 
 func (l *LogWriter) run() {
@@ -69,37 +80,42 @@ func (l *LogWriter) run() {
 		select {
 		case <-l.wake:
 		case <-l.end:
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.direct = true
-			l.write(l.waiting, l.lost)
-			l.waiting, l.spare = nil, nil
+			for l.pass(true) {
+			}
 			return
 		}
 		select {
 		case <-time.After(logDelay):
+		case <-l.haste:
 		case <-l.end:
 		}
-		l.mu.Lock()
-		lines, lost := l.waiting, l.lost
-		l.waiting, l.spare, l.lost = l.spare[:0], nil, 0
-		l.mu.Unlock()
-
-		l.write(lines, lost)
-
-		if cap(lines) <= logKept {
-			l.mu.Lock()
-			l.spare = lines
-			l.mu.Unlock()
-		}
+		l.pass(false)
 	}
 }
 
-func (l *LogWriter) write(lines []byte, lost int) {
+// pass writes what waits, without the lock: whoever logs does not wait for it. It returns false when nothing waited; then, if it
+// was the last pass, Write does without run.
+func (l *LogWriter) pass(last bool) bool {
+	l.mu.Lock()
+	lines, lost := l.waiting, l.lost
+	if len(lines) == 0 && lost == 0 {
+		l.direct = last
+		l.mu.Unlock()
+		return false
+	}
+	l.waiting, l.spare, l.lost = l.spare[:0], nil, 0
+	l.mu.Unlock()
+
 	if len(lines) > 0 {
 		_, _ = l.w.Write(lines) // there is nobody to tell
 	}
 	if lost > 0 {
 		slog.New(slog.NewJSONHandler(l.w, nil)).Warn("the log was read too slowly: lines are missing", "lines", lost)
 	}
+	if cap(lines) <= logKept {
+		l.mu.Lock()
+		l.spare = lines
+		l.mu.Unlock()
+	}
+	return true
 }

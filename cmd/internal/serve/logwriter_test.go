@@ -3,6 +3,7 @@ package serve
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"testing"
@@ -76,6 +77,42 @@ func TestLogIsWholeAtItsEnd(t *testing.T) {
 		if _, got := out.seen(); got != "before\nafter\n" {
 			t.Errorf("what is written after Close waits: %q", got)
 		}
+	})
+}
+
+// A log that nobody reads keeps nobody waiting at the end either: not who shuts down, and not what is logged meanwhile.
+func TestEndWithoutAReaderOfTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, w := io.Pipe() // a Write ends when somebody reads
+		log := NewLogWriter(w)
+		fmt.Fprintln(log, "before")
+		log.Hurry()
+		synctest.Wait() // nobody reads
+		fmt.Fprintln(log, "shutting down")
+		start := time.Now()
+		log.Close()
+		fmt.Fprintln(log, "after")
+		if took := time.Since(start); took != logClose {
+			t.Errorf("Close took %s, want %s", took, logClose)
+		}
+		r.Close()
+	})
+}
+
+func TestHurry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := new(reader)
+		log := NewLogWriter(out)
+		fmt.Fprintln(log, "before")
+		log.Hurry()
+		log.Hurry()
+		synctest.Wait()
+		fmt.Fprintln(log, "after")
+		synctest.Wait()
+		if _, got := out.seen(); got != "before\nafter\n" {
+			t.Errorf("written at once: %q", got)
+		}
+		log.Close()
 	})
 }
 

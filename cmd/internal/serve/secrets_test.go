@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -173,4 +174,30 @@ func raw(t *testing.T, address, request string) string {
 	answer, err := io.ReadAll(conn)
 	must(t, err)
 	return string(answer)
+}
+
+// A secret in a place where it does not belong is not repeated.
+func TestConfigurationKeepsSecrets(t *testing.T) {
+	t.Parallel()
+	const secret = "y1_AQAD-5ecre7"
+	with := func(args ...string) []string {
+		return append([]string{"--yt-proxy=localhost", "--yt-token-path=/t", "--base-domain=tp.example.net"}, args...)
+	}
+	for _, args := range [][]string{
+		with("--yt-token-path=" + secret), with("--yt-token-path="+secret, "--nonsense"), with("--token", secret), with("--token=" + secret),
+		with("--yt-proxy=http://robot:" + secret + "@host"), with("--yt-proxy=robot:" + secret + "@host"), with("--yt-proxy=http://" + secret + "@host"),
+		with("--frame-ancestors=https://robot:" + secret + "@a.example"), with("--login-url=https://robot:" + secret + "@a.example/"),
+	} {
+		said := ""
+		cfg, err := ParseEnviron(args, []string{}, io.Discard)
+		if err == nil {
+			_, err = RobotToken(cfg, slog.New(slog.DiscardHandler))
+		}
+		if err != nil {
+			said = err.Error()
+		}
+		if said += cfg.Effective; said == "" || strings.Contains(said, secret) {
+			t.Errorf("%q: said %q", args, said)
+		}
+	}
 }

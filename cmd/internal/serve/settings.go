@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -125,9 +126,19 @@ func (s *settings) parse(args []string, getenv func(string) string, out io.Write
 			s.usage(out)
 			return ErrHelp
 		}
+		before := args
 		args = s.fs.Args()
 		if err != nil {
 			s.note(s.inOurWords(err))
+			if strings.HasPrefix(err.Error(), "bad flag syntax") {
+				args = args[1:] // package flag leaves it where it is
+				continue
+			}
+			// What follows an unknown flag is its value, and may be a secret: "--token X".
+			at := len(before) - len(args) - 1
+			if !strings.Contains(before[at], "=") && len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+				args = args[1:]
+			}
 			continue
 		}
 		if len(args) == 0 {
@@ -165,19 +176,25 @@ func (s *settings) inOurWords(err error) error {
 	return err
 }
 
-// note adds a problem; nil is none.
+// note adds a problem; nil is none. It shows no name and password that a URL begins with.
 func (s *settings) note(err error) {
 	if err != nil {
-		s.problems = append(s.problems, err.Error())
+		s.problems = append(s.problems, userinfo.ReplaceAllString(err.Error(), "${1}${2}xxxxx@"))
 	}
 }
 
+// userinfo is what is before the @ of an address, with what is before that.
+var userinfo = regexp.MustCompile(`(^|[\s"',/=])[^\s"',/=@]*:[^\s"',/@]*@|(//)[^\s"/@]*@`)
+
 // effective is every setting with its value, a line each as a flag, and where that is from. No value is a secret but a
-// password in a URL, which is not shown.
+// password in a URL and a token in the place of its file's name, which are not shown.
 func (s *settings) effective() string {
 	var b strings.Builder
 	for _, one := range s.list {
 		value := one.value
+		if one.name == "yt-token-path" {
+			value = shownPath(value)
+		}
 		if u, err := url.Parse(value); err == nil && u.User != nil {
 			value = u.Redacted()
 		}
@@ -203,7 +220,7 @@ func (s *settings) require(name string, ok bool) {
 }
 
 func (s *settings) usage(out io.Writer) {
-	fmt.Fprintln(out, "Usage: task-proxy [serve] [flags]\n       task-proxy check [flags]   what the robot lacks or has too much of, and what the cluster lets browsers do; exit code 1: something is missing\n       task-proxy version\n       task-proxy help\n\nEvery flag can be given as a variable too: --yt-proxy as TASK_PROXY_YT_PROXY.\n\nFlags:")
+	fmt.Fprintln(out, "Usage: task-proxy [serve] [flags]\n       task-proxy check [flags]   what the robot lacks or has too much of, and what the cluster lets browsers do; exit code 1: something is missing\n       task-proxy version\n       task-proxy help\n\nEvery flag can be given as a variable too: --yt-proxy as TASK_PROXY_YT_PROXY; an empty one counts as not given.\n\nFlags:")
 	s.fs.VisitAll(func(f *flag.Flag) {
 		if _, ok := f.Value.(*setting); !ok {
 			return

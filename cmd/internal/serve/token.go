@@ -97,7 +97,18 @@ func tokenError(path string, err error) error {
 	if errors.As(err, &pathErr) {
 		err = pathErr.Err
 	}
-	return fmt.Errorf("the robot's token: cannot read %s: %w", path, err)
+	return fmt.Errorf("the robot's token: cannot read %s: %w", shownPath(path), err)
+}
+
+// shownPath is path, unless that may be the token itself, given in the place of its file: a single name that nothing has.
+func shownPath(path string) string {
+	if path == "" || strings.ContainsRune(path, filepath.Separator) {
+		return path
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return path
+	}
+	return "(not shown: want the path of a file, not a token)"
 }
 
 // singleFile is path, or the one file in the directory path, or of several the one called token: a mounted Kubernetes secret
