@@ -47,10 +47,10 @@ type exchange struct {
 	messages  messages           // the body of a gRPC answer
 	endpoint  discovery.Endpoint // the last one that was tried
 	attempts  int
-	tried     [4]int    // room for the turn's
-	websocket bool      // a handshake that may become a tunnel
-	upgraded  *upgraded // the tunnel's other end, once the job agreed
-	tunnelled bool      // it is a tunnel, and its own goroutine's from then on
+	tried     [2]discovery.Endpoint // room for the turn's
+	websocket bool                  // a handshake that may become a tunnel
+	upgraded  *upgraded             // the tunnel's other end, once the job agreed
+	tunnelled bool                  // it is a tunnel, and its own goroutine's from then on
 
 	reading           sync.Mutex   // held by whoever reads the caller's body
 	bytesIn, bytesOut atomic.Int64 // bodies and tunnels; written by copying goroutines

@@ -3,6 +3,8 @@ package proxy
 import (
 	"net/http"
 	"strings"
+
+	"taskproxy/discovery"
 )
 
 // affinityCookie keeps a browser with the job that it was sent to first, for services whose annotation asks for that. Its value is
@@ -13,15 +15,15 @@ import (
 // It is between us and the browser. Like the logins it never reaches a job, and no job can set it (cookies.go).
 const affinityCookie = "yt_taskproxy_affinity"
 
-// pinned is the index of the endpoint that the caller is to stay with, or -1. Through a host that services share there are no
+// pinned is the index of the endpoint of s that the caller is to stay with, or -1. s is the exchange's service, or what that is now. Through a host that services share there are no
 // cookies, so there is no affinity either.
-func (x *exchange) pinned() int {
-	if !x.service.Affinity || x.shared {
+func (x *exchange) pinned(s *discovery.Service) int {
+	if !s.Affinity || x.shared {
 		return -1
 	}
 	// Of several the first that leads somewhere: what somebody else has set for a parent domain comes along too.
 	for _, c := range x.in.CookiesNamed(affinityCookie) {
-		if i, ok := x.service.ByHandle(c.Value); ok {
+		if i, ok := s.ByHandle(c.Value); ok {
 			return i
 		}
 	}
@@ -38,7 +40,7 @@ func (ru *rules) pin(h http.Header, x *exchange) {
 	if !s.Affinity || x.shared {
 		return
 	}
-	if i := x.pinned(); i >= 0 && s.Endpoints[i].JobID == x.endpoint.JobID {
+	if i := x.pinned(s); i >= 0 && s.Endpoints[i].JobID == x.endpoint.JobID {
 		return
 	}
 	var b strings.Builder

@@ -361,7 +361,7 @@ func TestAffinityCostsOthersNothing(t *testing.T) {
 	x.service = s
 	h := http.Header{}
 	if n := testing.AllocsPerRun(100, func() {
-		if x.pinned() != -1 {
+		if x.pinned(s) != -1 {
 			t.Fatal("pinned")
 		}
 		w.proxy.rules.pin(h, x)

@@ -39,10 +39,12 @@ func newBalancer(cfg Config, states *states, m *metrics) *balancer {
 // RoundTrip sends a request to one endpoint of the exchange's service, or to several, one after the other: as long as no
 // byte of it was sent it may go to each endpoint once, whatever its method. Once bytes were sent, a job may have acted on
 // them, and only an idempotent request without a body goes out again, once, if the connection broke before an answer.
+//
+// Before each attempt it asks which endpoints the service has now. The attempt before may have taken hours, and an address that has
+// left the table since may be somebody else's.
 func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := exchangeOf(req.Context())
-	state := b.states.of(x.service)
-	turn := turn{service: x.service, aside: state.aside, failed: b.failed, pinned: x.pinned(), tried: x.tried[:0]}
+	turn := turn{failed: b.failed, tried: x.tried[:0]}
 	sent := &x.sent
 	sent.x = x
 	ctx := x.traced(req.Context())
@@ -50,22 +52,26 @@ func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
 		x.body.ReadCloser, x.body.x, x.body.out = req.Body, x, req
 		req.Body = &x.body
 	}
-	var last error = causeNoEndpoint
-	if len(x.service.Endpoints) > 0 {
-		last = errAllDead
-	}
+	var last error
 	for {
-		endpoint, ok := turn.next()
-		if !ok {
-			if x.attempts == 0 {
-				b.failed(x.service, discovery.Endpoint{})
-			}
+		state := b.states.of(x.service)
+		turn.aside, turn.service = state.aside, state.service.Load()
+		endpoint, ok := turn.next(x)
+		switch {
+		case ok:
+		case last != nil:
 			return nil, last
+		default:
+			b.failed(x.service, discovery.Endpoint{})
+			if turn.service != nil && len(turn.service.Endpoints) > 0 {
+				return nil, errAllDead
+			}
+			return nil, causeNoEndpoint
 		}
 		if x.attempts > 0 {
 			b.metrics.retries.Inc()
 		}
-		x.endpoint = endpoint
+		x.endpoint, sent.insist = endpoint, turn.again
 		x.watch.at(endpoint)
 		x.attempts++
 		res, err := b.attempt(ctx, x, state, req, endpoint)
@@ -79,6 +85,8 @@ func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
 		last = judge(x, state.aside, endpoint, err, sent.spoke)
 		if isDead(err, sent) {
 			b.failed(x.service, endpoint)
+		} else if !sent.onFresh() {
+			turn.stale = place(endpoint)
 		}
 		if !mayMoveOn(x, err, sent.times()) {
 			return nil, last
@@ -182,6 +190,8 @@ type sentBytes struct {
 	n    int
 	// fresh: the last connection was made for this request and had carried no other.
 	fresh bool
+	// insist: what was sent already goes out on a new connection only. RoundTrip's goroutine alone has it.
+	insist bool
 	// spoke is what the job spoke first on the connection of the last attempt. RoundTrip's goroutine alone has it.
 	spoke uint32
 }
@@ -193,11 +203,13 @@ func (s *sentBytes) gotConn(info httptrace.GotConnInfo) {
 	again := s.conn != nil // the transport itself tries again, within one attempt
 	s.settle()
 	s.fresh = !info.Reused
-	if again && s.n > 0 && s.x.service.Protocol != discovery.GRPC && (info.Reused || s.x.attempts < len(s.x.service.Endpoints)) {
+	if s.n > 0 && s.x.service.Protocol != discovery.GRPC &&
+		(info.Reused && (again || s.insist) || again && !s.insist && s.x.attempts < len(s.x.service.Endpoints)) {
 		// The one time that the request may be sent again is for another endpoint, or, where none is left, for a connection of its own:
 		// of a job that was killed all kept ones are broken, and a new one may be taken before it is gone. Nothing is written to
 		// a connection that is closed.
 		info.Conn.Close()
+		s.fresh = false
 	}
 	if conn, ok := info.Conn.(*countedConn); ok {
 		s.conn, s.mark = conn, conn.written.Load()
@@ -344,46 +356,52 @@ func (b *attemptBody) Close() error {
 
 // turn is one request's walk over the endpoints of its service.
 type turn struct {
-	service *discovery.Service
+	service *discovery.Service // as it is now; nil: it has gone
 	aside   *setAside
 	failed  func(*discovery.Service, discovery.Endpoint)
-	pinned  int   // the endpoint that the caller stays with if it can; -1: none
-	tried   []int // few as a rule
+	tried   []discovery.Endpoint // places; few as a rule
+	// stale is the place of one that was tried on a kept connection, and that was broken: servers end these when they like. When no
+	// other is left it is tried again, on a new one. Zero: there is none.
+	stale discovery.Endpoint
+	again bool // it is
 }
 
-// next is the endpoint to try, among those that were not tried: the one whose turn it is of all that take requests; if there
-// is none, of those that are set aside; never one that nobody has vouched for since it failed. It reports false when there is
-// none.
+// next is the endpoint to try, among those that were not tried: the one that the caller stays with; else the one whose turn it is of
+// all that take requests; if there is none, of those that are set aside; never one that nobody has vouched for since it failed. It
+// reports false when there is none.
 //
 // Each takes the next number of the service's round robin, one atomic add, and that counts those endpoints only: so they share the
 // requests evenly, and what fails is no burden of its neighbour's alone. Only a request that tries one again whose time is over
 // takes no number, and a caller that stays with its endpoint.
-func (t *turn) next() (discovery.Endpoint, bool) {
-	if at := t.pinned; at >= 0 {
-		t.pinned = -1
-		switch e := t.service.Endpoints[at]; t.aside.standing(e) {
-		case usable, probe:
-			return t.take(at)
-		case overdue:
-			t.failed(t.service, e)
+func (t *turn) next(x *exchange) (discovery.Endpoint, bool) {
+	if t.service == nil {
+		return discovery.Endpoint{}, false
+	}
+	if len(t.tried) == 0 {
+		if at := x.pinned(t.service); at >= 0 {
+			switch e := t.service.Endpoints[at]; t.aside.standing(e) {
+			case usable, probe:
+				return t.take(e)
+			case overdue:
+				t.failed(t.service, e)
+			}
+		}
+		if n := len(t.service.Endpoints); n > 0 && t.aside.size.Load() == 0 {
+			return t.take(t.service.Endpoints[t.service.Next()%uint64(n)])
 		}
 	}
-	n := len(t.service.Endpoints)
-	if n > 0 && len(t.tried) == 0 && t.aside.size.Load() == 0 {
-		return t.take(int(t.service.Next() % uint64(n)))
-	}
-	open, second := make([]int, 0, 16), make([]int, 0, 16)
-	for i, e := range t.service.Endpoints {
-		if slices.Contains(t.tried, i) {
+	open, second := make([]discovery.Endpoint, 0, 8), make([]discovery.Endpoint, 0, 8)
+	for _, e := range t.service.Endpoints {
+		if slices.Contains(t.tried, place(e)) {
 			continue
 		}
 		switch t.aside.standing(e) {
 		case usable:
-			open = append(open, i)
+			open = append(open, e)
 		case probe:
-			return t.take(i)
+			return t.take(e)
 		case aside:
-			second = append(second, i)
+			second = append(second, e)
 		case overdue:
 			t.failed(t.service, e)
 		}
@@ -391,15 +409,20 @@ func (t *turn) next() (discovery.Endpoint, bool) {
 	if len(open) == 0 {
 		open = second
 	}
-	if len(open) == 0 {
+	if len(open) > 0 {
+		return t.take(open[t.service.Next()%uint64(len(open))])
+	}
+	if t.stale.Addr == "" || t.again {
 		return discovery.Endpoint{}, false
 	}
-	return t.take(open[t.service.Next()%uint64(len(open))])
+	t.again = true
+	t.tried = slices.DeleteFunc(t.tried, func(e discovery.Endpoint) bool { return e == t.stale })
+	return t.next(x)
 }
 
-func (t *turn) take(i int) (discovery.Endpoint, bool) {
-	t.tried = append(t.tried, i)
-	return t.service.Endpoints[i], true
+func (t *turn) take(e discovery.Endpoint) (discovery.Endpoint, bool) {
+	t.tried = append(t.tried, place(e))
+	return e, true
 }
 
 const (

@@ -25,11 +25,9 @@ type states struct {
 type state struct {
 	aside *setAside
 
-	mu        sync.Mutex // of those who make or retire a pool
-	protocol  discovery.Protocol
-	endpoints []discovery.Endpoint                         // that are in the table
-	pools     atomic.Pointer[map[discovery.Endpoint]*pool] // by place, never modified
-	retired   *retired
+	service atomic.Pointer[discovery.Service]            // as it is in the table; nil: it is not there
+	pools   atomic.Pointer[map[discovery.Endpoint]*pool] // of its endpoints, by place; never modified
+	retired *retired
 }
 
 func newStates(d *dialer, strict bool) *states {
@@ -45,7 +43,7 @@ func (s *states) newState() *state {
 	return st
 }
 
-// of is a service's state; that of one which has left the table meanwhile is a new one, for this request alone.
+// of is a service's state; that of one which has left the table meanwhile is a new one, for this attempt alone.
 func (s *states) of(service *discovery.Service) *state {
 	if st := (*s.current.Load())[service.LongID]; st != nil {
 		return st
@@ -66,14 +64,14 @@ func (s *states) follow(prev, next *discovery.Snapshot) {
 		switch {
 		case is == nil:
 			if st := current[was.LongID]; st != nil {
-				st.update("", nil)
+				st.update(s.dialer, nil)
 			}
 		case current[is.LongID] == nil:
 			edit()
 			current[is.LongID] = s.newState()
 			fallthrough
 		default:
-			current[is.LongID].update(is.Protocol, is.Endpoints)
+			current[is.LongID].update(s.dialer, is)
 		}
 	})
 	for id, st := range current {
@@ -91,13 +89,9 @@ func (s *states) follow(prev, next *discovery.Snapshot) {
 // aside is how many endpoints of the table get no requests as long as there is another.
 func (s *states) aside() (n int) {
 	for _, st := range *s.current.Load() {
-		if st.aside.size.Load() == 0 {
-			continue
+		if service := st.service.Load(); service != nil && st.aside.size.Load() > 0 {
+			n += st.aside.count(service.Endpoints)
 		}
-		st.mu.Lock()
-		endpoints := st.endpoints
-		st.mu.Unlock()
-		n += st.aside.count(endpoints)
 	}
 	return n
 }
@@ -111,46 +105,37 @@ func (s *states) closeIdle() {
 	s.retired.sweep()
 }
 
-// update notes which endpoints the service has, and retires the connections to those that it had.
-func (st *state) update(protocol discovery.Protocol, endpoints []discovery.Endpoint) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	switched := protocol != st.protocol
-	st.protocol, st.endpoints = protocol, endpoints
-	pools := *st.pools.Load()
-	kept := make(map[discovery.Endpoint]*pool, len(pools))
-	for e, p := range pools {
-		if switched || !has(endpoints, e) {
-			st.retired.add(p)
-		} else {
-			kept[e] = p
+// update notes what the service is now, nil for gone, and retires the connections to endpoints that it had. Who swaps snapshots
+// calls it, one at a time.
+func (st *state) update(d *dialer, service *discovery.Service) {
+	was, pools := *st.pools.Load(), map[discovery.Endpoint]*pool{}
+	if service != nil {
+		pools = make(map[discovery.Endpoint]*pool, len(service.Endpoints))
+		for _, e := range service.Endpoints {
+			p := was[place(e)]
+			if p == nil || p.protocol != service.Protocol {
+				p = newPool(d, service.Protocol)
+			}
+			pools[place(e)] = p
 		}
 	}
-	if len(kept) < len(pools) {
-		st.pools.Store(&kept)
+	st.pools.Store(&pools)
+	st.service.Store(service)
+	for e, p := range was {
+		if pools[e] != p {
+			st.retired.add(p)
+		}
 	}
 }
 
-// pool is the connections to one of the service's endpoints.
+// pool is the connections to one of the service's endpoints. A request that is older than the table may ask for one that has left, and
+// gets connections of its own.
 func (st *state) pool(d *dialer, service *discovery.Service, e discovery.Endpoint) *pool {
-	e = place(e)
-	if p := (*st.pools.Load())[e]; p != nil && p.protocol == service.Protocol {
-		return p
-	}
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	pools := *st.pools.Load()
-	if p := pools[e]; p != nil && p.protocol == service.Protocol {
+	if p := (*st.pools.Load())[place(e)]; p != nil && p.protocol == service.Protocol {
 		return p
 	}
 	p := newPool(d, service.Protocol)
-	if service.Protocol == st.protocol && has(st.endpoints, e) {
-		pools = maps.Clone(pools)
-		pools[e] = p
-		st.pools.Store(&pools)
-	} else {
-		st.retired.add(p) // the request is older than the table
-	}
+	st.retired.add(p)
 	return p
 }
 
@@ -162,10 +147,32 @@ func has(endpoints []discovery.Endpoint, at discovery.Endpoint) bool {
 // pool is the connections to one endpoint of one service: to an address as long as it is a certain job's. Ports are given to
 // other people's jobs, and what is kept of one job's must never carry a request for another.
 type pool struct {
-	*http.Transport
+	dialer   *dialer
 	protocol discovery.Protocol
-	open     atomic.Int64  // connections, also those that are being made
-	spoke    atomic.Uint32 // what the job spoke first on the last one
+	made     atomic.Pointer[http.Transport] // nil: nobody has asked for the endpoint yet; most are never asked for
+	open     atomic.Int64                   // connections, also those that are being made
+	spoke    atomic.Uint32                  // what the job spoke first on the last one
+}
+
+func newPool(d *dialer, protocol discovery.Protocol) *pool {
+	return &pool{dialer: d, protocol: protocol}
+}
+
+// RoundTrip is for one attempt of a request.
+func (p *pool) RoundTrip(r *http.Request) (*http.Response, error) {
+	t := p.made.Load()
+	if t == nil {
+		p.made.CompareAndSwap(nil, newTransport(p)) // another request may have been faster
+		t = p.made.Load()
+	}
+	return t.RoundTrip(r)
+}
+
+// CloseIdleConnections closes those that carry no request.
+func (p *pool) CloseIdleConnections() {
+	if t := p.made.Load(); t != nil {
+		t.CloseIdleConnections()
+	}
 }
 
 // retired are pools of endpoints that have left the table. No new request comes to them. Idle connections are closed at

@@ -201,8 +201,10 @@ func TestRequestOlderThanTheTable(t *testing.T) {
 		s := w.publish(discovery.Service{Protocol: protocol}, job.addr())
 		e := s.Endpoints[0]
 		states := w.proxy.balancer.states
-		for what, next := range map[string]func(){"its endpoint": func() { w.republish() }, "its service": func() { w.table.Store(nil) }} {
-			next()
+		for _, what := range []string{"its endpoint", "its service"} {
+			if w.republish(); what == "its service" {
+				w.table.Store(nil)
+			}
 			p := states.of(s).pool(states.dialer, s, e)
 			r, _ := http.NewRequestWithContext(t.Context(), "GET", "http://"+job.addr(), nil)
 			res, err := p.RoundTrip(r)

@@ -28,8 +28,8 @@ func BenchmarkBalance(b *testing.B) {
 			b.RunParallel(func(pb *testing.PB) {
 				x := new(exchange)
 				for pb.Next() {
-					t := turn{service: s, aside: a, failed: nobody, pinned: -1, tried: x.tried[:0]}
-					if _, ok := t.next(); !ok && n > 1 {
+					t := turn{service: s, aside: a, failed: nobody, tried: x.tried[:0]}
+					if _, ok := t.next(x); !ok && n > 1 {
 						b.Error("no endpoint")
 					}
 				}

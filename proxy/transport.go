@@ -119,11 +119,11 @@ func (c *countedConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// newPool makes a transport, of which there is one for each endpoint that is called: connections of one are never another's.
-// There is no timeout for the whole of a request or for its headers: streams may be silent for as long as Config.IdleTimeout
-// allows.
-func newPool(d *dialer, protocol discovery.Protocol) *pool {
-	p := &pool{protocol: protocol, Transport: &http.Transport{
+// newTransport makes the transport of a pool, of which there is one for each endpoint that is called: connections of one are never
+// another's. There is no timeout for the whole of a request or for its headers: streams may be silent for as long as
+// Config.IdleTimeout allows.
+func newTransport(p *pool) *http.Transport {
+	t := &http.Transport{
 		Proxy:                  nil,  // HTTP_PROXY is not for jobs
 		DisableCompression:     true, // bodies pass as they are
 		MaxIdleConnsPerHost:    maxIdleConnsPerEndpoint,
@@ -132,13 +132,13 @@ func newPool(d *dialer, protocol discovery.Protocol) *pool {
 		ExpectContinueTimeout: time.Second,
 		IdleConnTimeout:       httpIdleConnTimeout,
 		Protocols:             http1Only,
-	}}
-	if protocol == discovery.GRPC {
-		p.Protocols, p.HTTP2, p.IdleConnTimeout = http2Only, http2Config, grpcIdleConnTimeout
 	}
-	p.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+	if p.protocol == discovery.GRPC {
+		t.Protocols, t.HTTP2, t.IdleConnTimeout = http2Only, http2Config, grpcIdleConnTimeout
+	}
+	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		p.open.Add(1)
-		conn, err := d.DialContext(ctx, network, addr)
+		conn, err := p.dialer.DialContext(ctx, network, addr)
 		if err != nil {
 			p.open.Add(-1)
 			return nil, err
@@ -146,7 +146,7 @@ func newPool(d *dialer, protocol discovery.Protocol) *pool {
 		conn.(*countedConn).pool = p
 		return conn, nil
 	}
-	return p
+	return t
 }
 
 // What transports speak: HTTP/1.1, or HTTP/2 without TLS from the first byte, as gRPC servers in jobs do. Shared by all of them.

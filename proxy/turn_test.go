@@ -1,8 +1,10 @@
 package proxy
 
 import (
+	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -136,5 +138,96 @@ func TestRoundRobinIsExactOverTheRest(t *testing.T) {
 			}
 		})
 		wantEven(t, fmt.Sprint("one is set aside, vouching ", vouching), jobs.counts())
+	}
+}
+
+// A server may end a kept connection just when a request comes. That is no failure of a request that may be sent again, also if the
+// other endpoints are known to be dead, or turn out to be.
+func TestBrokenKeptConnectionWithoutAnother(t *testing.T) {
+	t.Parallel()
+	for _, known := range []bool{true, false} {
+		var told atomic.Int32
+		breaksKept := rawJob(t, func(conn net.Conn, _ *http.Request, rest *bufio.Reader) {
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+			if _, err := http.ReadRequest(rest); err == nil {
+				told.Add(1)
+			}
+		})
+		w := newWorld(t, func(c *Config) { c.OnConnectFailure = func(*discovery.Service, discovery.Endpoint) {} })
+		s := w.publish(discovery.Service{}, breaksKept, deadAddr(t))
+		for range 8 {
+			w.get(host(s), "/").check(t, 200, "")
+			if !known { // it fails for each request anew
+				w.proxy.balancer.states.of(s).aside.succeeded(vouched(s.Endpoints[1]))
+			}
+		}
+		if told.Load() == 0 {
+			t.Error("no kept connection was used")
+		}
+		w.proxy.Close()
+	}
+}
+
+// vouched is an endpoint as it is when somebody has vouched for it since.
+func vouched(e discovery.Endpoint) discovery.Endpoint {
+	e.Vouched++
+	return e
+}
+
+// A request that one job has kept for long moves on to an endpoint of now: what its snapshot has may be a stranger's by then.
+func TestMovesOnToWhatIsThereNow(t *testing.T) {
+	t.Parallel()
+	for _, change := range []string{"another endpoint", "none left", "the service has gone", "it was gone for a while"} {
+		arrived, cut := make(chan struct{}), make(chan struct{})
+		keeps := rawJob(t, func(net.Conn, *http.Request, *bufio.Reader) { close(arrived); <-cut })
+		stranger := serve(t, func(http.ResponseWriter, *http.Request) { t.Errorf("%s: a stranger got the request", change) })
+		now := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "now") })
+		w := newWorld(t)
+		s := w.publish(discovery.Service{}, keeps, stranger)
+		first := s.Endpoints[0]
+		answers := make(chan answer)
+		go func() { answers <- w.get(host(s), "/") }()
+		<-arrived
+		next := discovery.Endpoint{JobID: "next", Addr: now}
+		switch change {
+		case "another endpoint":
+			w.republish(first, next)
+		case "none left":
+			w.republish(first)
+		case "the service has gone":
+			w.table.Store(nil)
+		case "it was gone for a while":
+			w.table.Store(nil)
+			w.republish(next)
+		}
+		close(cut)
+		a := <-answers
+		if change == "another endpoint" || change == "it was gone for a while" {
+			if a.check(t, 200, ""); a.body != "now" {
+				t.Errorf("%s: got %q", change, a.body)
+			}
+		} else {
+			a.check(t, 502, "upstream_broken")
+		}
+	}
+}
+
+// Calling all endpoints of a large service costs each of them the same, and the swap costs no transports.
+func TestStateOfALargeService(t *testing.T) {
+	endpoints := make([]discovery.Endpoint, 4000)
+	for i := range endpoints {
+		endpoints[i] = discovery.Endpoint{JobID: fmt.Sprint(i), Addr: fmt.Sprint("node:", i+1)}
+	}
+	w := newWorld(t)
+	s := w.publish(discovery.Service{Endpoints: endpoints})
+	states := w.proxy.balancer.states
+	if n := testing.AllocsPerRun(1, func() {
+		for _, e := range endpoints {
+			if states.of(s).pool(states.dialer, s, e).made.Load() != nil {
+				t.Fatal("made before anybody has asked for it")
+			}
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 }
