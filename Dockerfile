@@ -14,7 +14,7 @@ ARG VERSION=dev
 RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} \
     go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /image/task-proxy ./cmd/task-proxy
 # The roots that the process trusts towards the cluster, besides those of --yt-ca-file.
-RUN mkdir -p /image/etc/ssl/certs && cp /etc/ssl/certs/ca-certificates.crt /image/etc/ssl/certs/ && cp LICENSE /image/
+RUN mkdir -p /image/etc/ssl/certs && cp /etc/ssl/certs/ca-certificates.crt /image/etc/ssl/certs/ && cp LICENSE /image/ && .ci/notices >/image/NOTICES
 
 FROM scratch
 ARG VERSION=dev

@@ -72,6 +72,7 @@ dist: ## Build the binaries of a release into dist/, with checksums and the list
 		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build -trimpath -ldflags "-s -w $(LDFLAGS)" -o $$out ./cmd/task-proxy; \
 		go version -m $$out >$$out.modules.txt; \
 	done
+	.ci/notices >dist/NOTICES
 	cd dist && sha256sum * >SHA256SUMS
 
 image: ## Build the container image (IMAGE, VERSION, PLATFORMS=linux/amd64,linux/arm64)
