@@ -131,13 +131,13 @@ func chaos(t *testing.T, pause, outage, grantTTL time.Duration) {
 		began := time.Now()
 		failedBefore, heldBefore := failures()
 		victim()
-		l.goesOn(how, 20)
+		l.goesOn(how)
 		time.Sleep(time.Until(began.Add(outage)))
 		until(t, how+": the cluster was asked in vain, and what it had said counted", func() bool {
 			failed, held := failures()
 			return failed > failedBefore && held > heldBefore+20
 		})
-		l.goesOn(how, 20)
+		l.goesOn(how)
 	}
 
 	for i := range changes {
@@ -157,7 +157,7 @@ func chaos(t *testing.T, pause, outage, grantTTL time.Duration) {
 			l.pause(veteran)
 			time.Sleep(pause)
 			l.resume(veteran)
-			l.goesOn("after a pause", 10)
+			l.goesOn("after a pause")
 		case 30: // a job is killed that is paused, with all that waits for it
 			for _, j := range jobs {
 				if j.ID != veteran.ID {
@@ -179,7 +179,7 @@ func chaos(t *testing.T, pause, outage, grantTTL time.Duration) {
 			cluster.listen()
 		}
 	}
-	l.goesOn("at the end", 10)
+	l.goesOn("at the end")
 	stop()
 	var counts []int64
 	for i := range l.counts {
