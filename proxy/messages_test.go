@@ -112,6 +112,55 @@ func TestStatusGoesBetweenMessages(t *testing.T) {
 	}
 }
 
+// So has one whose job is gone; what the job itself resets stays so.
+func TestStatusOfAJobThatBroke(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		part   int // of a second message that comes
+		resets bool
+		code   codes.Code
+		reason string
+	}{
+		{name: "after a message", code: codes.Unavailable, reason: "upstream_broken"},
+		{name: "in a message", part: 7, code: codes.Internal},
+		{name: "by its own will", resets: true, code: codes.Internal},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			seen := make(chan struct{})
+			job := newCountingJob(t, "", func(rw http.ResponseWriter, r *http.Request) {
+				rw.Header().Set("Content-Type", "application/grpc")
+				_, _ = rw.Write(append(message(t, "first"), message(t, "second")[:c.part]...))
+				_ = http.NewResponseController(rw).Flush()
+				<-seen
+				if c.resets {
+					panic(http.ErrAbortHandler)
+				}
+				<-r.Context().Done()
+			})
+			s := w.publish(discovery.Service{Protocol: discovery.GRPC}, job.addr())
+			stream, err := w.dialGRPC(host(s)).FullDuplexCall(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if res, err := stream.Recv(); err != nil || string(res.GetPayload().GetBody()) != "first" {
+				t.Fatalf("got %q, %v", res.GetPayload().GetBody(), err)
+			}
+			close(seen)
+			if !c.resets {
+				job.CloseClientConnections()
+			}
+			_, err = stream.Recv()
+			if got := strings.Join(stream.Trailer().Get("x-yt-taskproxy-error"), ","); status.Code(err) != c.code || got != c.reason {
+				t.Errorf("got %v, %q, want %v, %q", err, got, c.code, c.reason)
+			}
+			eventually(t, "the log says why", func() bool { return strings.Contains(w.log.text(), `"reason":"upstream_broken"`) })
+		})
+	}
+}
+
 // gRPC-Web has its trailers in the body, and a JSON answer to a gRPC caller has none: these are cut, as others are.
 func TestOtherAnswersAreCut(t *testing.T) {
 	t.Parallel()

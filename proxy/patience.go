@@ -5,6 +5,8 @@ import (
 	"net/http/httptrace"
 	"sync"
 	"time"
+
+	"taskproxy/discovery"
 )
 
 // patience is how long a job is waited for, once it has the whole request, until it begins its answer: a service's annotation
@@ -26,6 +28,9 @@ type patience struct {
 // trace is what we want to know of transports, with a patience if the service's is limited.
 func (x *exchange) trace(sent *sentBytes) *httptrace.ClientTrace {
 	trace := &httptrace.ClientTrace{GotConn: sent.gotConn}
+	if x.service.Protocol == discovery.GRPC {
+		trace.GotFirstResponseByte = sent.answers
+	}
 	if limit := x.service.RouteTimeout; limit > 0 {
 		x.patience = &patience{x: x, limit: limit}
 		trace.WroteRequest = x.patience.wrote
