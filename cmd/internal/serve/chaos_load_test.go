@@ -51,6 +51,7 @@ type load struct {
 	paused  atomic.Value // the id of the job that is paused, a string
 	counts  [kinds]atomic.Int64
 	callers []*caller
+	delayed atomic.Int64 // GETs that began while a job was paused and have no answer yet
 }
 
 // caller is one of them, who waits for each answer before asking again.
@@ -126,6 +127,10 @@ func (l *load) get(transport *http.Transport) {
 	req.Header.Set("Authorization", "OAuth "+l.user.Token)
 	req.Header.Set("Accept", "application/json")
 	paused := l.paused.Load()
+	if paused != "nobody" {
+		l.delayed.Add(1)
+		defer l.delayed.Add(-1)
+	}
 	res, err := (&http.Client{Transport: transport, Timeout: 4 * patience}).Do(req)
 	if err != nil {
 		l.t.Errorf("GET: %v", err)
@@ -365,5 +370,5 @@ func (l *load) resume(j scheduler.Job) {
 	l.paused.Store("nobody")
 	before := l.counts[late].Load()
 	continueProcess(l.t, j.PID)
-	until(l.t, "those who waited got their answers", func() bool { return l.counts[late].Load() > before+10 && l.counts[waiting].Load() < 10 })
+	until(l.t, "those who waited got their answers", func() bool { return l.counts[late].Load() > before+10 && l.delayed.Load() == 0 })
 }
