@@ -3,9 +3,11 @@ package proxy
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -158,6 +160,38 @@ func TestStatusOfAJobThatBroke(t *testing.T) {
 			}
 			eventually(t, "the log says why", func() bool { return strings.Contains(w.log.text(), `"reason":"upstream_broken"`) })
 		})
+	}
+}
+
+// A job can be gone before anybody has begun to read the caller's messages for it.
+func TestBodyThatNobodyHasReadIsBrokenOff(t *testing.T) {
+	t.Parallel()
+	read := make(chan error, 1)
+	addr := serveH2C(t, func(rw http.ResponseWriter, r *http.Request) {
+		x := &exchange{in: r, service: &discovery.Service{Protocol: discovery.GRPC}}
+		x.w = &responseWriter{ResponseWriter: rw, x: x}
+		body := &attemptBody{requestBody: &requestBody{ReadCloser: r.Body, x: x, out: r}, ctx: r.Context()}
+		body.settled.Store(true)
+		_ = body.Close()
+		_, err := body.Read(make([]byte, 1))
+		read <- err
+	})
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	defer transport.CloseIdleConnections()
+	body, caller := io.Pipe()
+	defer caller.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer context.AfterFunc(ctx, func() { caller.Close() })()
+	defer cancel()
+	r, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr, body)
+	if res, err := transport.RoundTrip(r); err != nil {
+		t.Error(err)
+	} else {
+		res.Body.Close()
+	}
+	if err := <-read; !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("got %v", err)
 	}
 }
 
