@@ -238,6 +238,15 @@ func (s *sentBytes) reads(body *attemptBody) {
 	s.body = body
 }
 
+// answers is the httptrace hook of gRPC: the first bytes of the answer are here.
+func (s *sentBytes) answers() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.body != nil {
+		s.body.began.Store(true)
+	}
+}
+
 // settle counts the use of the connection before.
 func (s *sentBytes) settle() {
 	if s.conn != nil && s.conn.written.Load() > s.mark {
@@ -303,7 +312,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 // gone or its answer complete, and lets nobody know before the read has ended, while the caller may be waiting for just that.
 func (b *requestBody) breakOff() {
 	x := b.x
-	if !b.touched.Load() || x.bodyEnded.Load() || x.service.Protocol != discovery.GRPC || x.in.ProtoMajor < 2 {
+	if x.bodyEnded.Load() || x.service.Protocol != discovery.GRPC || x.in.ProtoMajor < 2 {
 		return
 	}
 	x.watch.mu.Lock()
@@ -320,6 +329,7 @@ type attemptBody struct {
 	*requestBody
 	ctx             context.Context
 	reading, broken atomic.Bool
+	began           atomic.Bool // a gRPC job's answer has, which may be all of it: nothing is lost any more
 	settled         atomic.Bool // the attempt is over; it was answered perhaps, and the body may go on
 }
 
@@ -337,7 +347,7 @@ func (b *attemptBody) Close() error {
 	switch {
 	case b == nil:
 		return nil
-	case b.settled.Load():
+	case b.settled.Load(), b.began.Load() && b.x.in.ProtoMajor >= 2:
 		b.breakOff()
 		return nil
 	}

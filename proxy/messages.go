@@ -2,17 +2,20 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 )
 
 // messagePrefix is how many bytes come before a message: a flag and its length (PROTOCOL-HTTP2, "Length-Prefixed-Message").
 const messagePrefix = 5
 
-// messages is the body of a gRPC answer on its way to the caller. When the stream is ended for a reason of ours, the body ends
-// as if the job had ended it, if it does between two messages, and the reason goes out as the status in the trailers. In the middle
-// of a message there is no such end, and the stream is reset. The zero value is no such body.
+// messages is the body of a gRPC answer on its way to the caller. When the stream is ended for a reason of ours, or the job's connection
+// breaks, the body ends as if the job had ended it, if it does between two messages, and the reason goes out as the status in the
+// trailers: clients call a reset an internal error, and do not try again. In the middle of a message there is no such end, and the
+// stream is reset. The zero value is no such body.
 type messages struct {
 	io.ReadCloser
 	req    *http.Request // the one that is answered; its context ends the stream
@@ -35,7 +38,7 @@ func (x *exchange) watchMessages(res *http.Response) {
 // open reports whether there is such a body.
 func (m *messages) open() bool { return m.ReadCloser != nil }
 
-// Read passes the job's bytes, and turns an end of ours between two messages into the end of the body.
+// Read passes the job's bytes, and turns an end that is not the job's will, between two messages, into the end of the body.
 func (m *messages) Read(p []byte) (int, error) {
 	n, err := m.ReadCloser.Read(p)
 	m.pass(p[:n])
@@ -44,10 +47,18 @@ func (m *messages) Read(p []byte) (int, error) {
 	}
 	why := context.Cause(m.req.Context())
 	if c, _ := known(why); c == nil {
-		return n, err
+		if why != nil || !isCut(err) {
+			return n, err // the caller left, or the job reset the stream, and has its reason
+		}
+		why = &Error{cause: causeBroken, Err: broken(err)}
 	}
 	m.ended = why
 	return n, io.EOF
+}
+
+// isCut reports a connection that ended within an answer.
+func isCut(err error) bool {
+	return isBroken(err) || errors.Is(err, io.ErrUnexpectedEOF) || strings.Contains(err.Error(), "GOAWAY")
 }
 
 // pass follows messages. The length is gathered in left while the prefix comes.

@@ -3,9 +3,11 @@ package proxy
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -109,6 +111,87 @@ func TestStatusGoesBetweenMessages(t *testing.T) {
 				return strings.Contains(text, `"reason":"shutting_down"`) && (c.reason == "" || strings.Contains(text, `"grpc_status":"14"`))
 			})
 		})
+	}
+}
+
+// So has one whose job is gone; what the job itself resets stays so.
+func TestStatusOfAJobThatBroke(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		part   int // of a second message that comes
+		resets bool
+		code   codes.Code
+		reason string
+	}{
+		{name: "after a message", code: codes.Unavailable, reason: "upstream_broken"},
+		{name: "in a message", part: 7, code: codes.Internal},
+		{name: "by its own will", resets: true, code: codes.Internal},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			seen := make(chan struct{})
+			job := newCountingJob(t, "", func(rw http.ResponseWriter, r *http.Request) {
+				rw.Header().Set("Content-Type", "application/grpc")
+				_, _ = rw.Write(append(message(t, "first"), message(t, "second")[:c.part]...))
+				_ = http.NewResponseController(rw).Flush()
+				<-seen
+				if c.resets {
+					panic(http.ErrAbortHandler)
+				}
+				<-r.Context().Done()
+			})
+			s := w.publish(discovery.Service{Protocol: discovery.GRPC}, job.addr())
+			stream, err := w.dialGRPC(host(s)).FullDuplexCall(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if res, err := stream.Recv(); err != nil || string(res.GetPayload().GetBody()) != "first" {
+				t.Fatalf("got %q, %v", res.GetPayload().GetBody(), err)
+			}
+			close(seen)
+			if !c.resets {
+				job.CloseClientConnections()
+			}
+			_, err = stream.Recv()
+			if got := strings.Join(stream.Trailer().Get("x-yt-taskproxy-error"), ","); status.Code(err) != c.code || got != c.reason {
+				t.Errorf("got %v, %q, want %v, %q", err, got, c.code, c.reason)
+			}
+			eventually(t, "the log says why", func() bool { return strings.Contains(w.log.text(), `"reason":"upstream_broken"`) })
+		})
+	}
+}
+
+// A job can be gone before anybody has begun to read the caller's messages for it.
+func TestBodyThatNobodyHasReadIsBrokenOff(t *testing.T) {
+	t.Parallel()
+	read := make(chan error, 1)
+	addr := serveH2C(t, func(rw http.ResponseWriter, r *http.Request) {
+		x := &exchange{in: r, service: &discovery.Service{Protocol: discovery.GRPC}}
+		x.w.ResponseWriter, x.w.x = rw, x
+		body := &attemptBody{requestBody: &requestBody{ReadCloser: r.Body, x: x, out: r}, ctx: r.Context()}
+		body.settled.Store(true)
+		_ = body.Close()
+		_, err := body.Read(make([]byte, 1))
+		read <- err
+	})
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	defer transport.CloseIdleConnections()
+	body, caller := io.Pipe()
+	defer caller.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer context.AfterFunc(ctx, func() { caller.Close() })()
+	defer cancel()
+	r, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr, body)
+	if res, err := transport.RoundTrip(r); err != nil {
+		t.Error(err)
+	} else {
+		res.Body.Close()
+	}
+	if err := <-read; !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("got %v", err)
 	}
 }
 

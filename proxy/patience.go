@@ -6,6 +6,8 @@ import (
 	"net/http/httptrace"
 	"sync"
 	"time"
+
+	"taskproxy/discovery"
 )
 
 // patience is how long a job is waited for, once it has the whole request, until it begins its answer: a service's annotation
@@ -35,6 +37,9 @@ func (x *exchange) traced(ctx context.Context) context.Context {
 		trace = new(httptrace.ClientTrace)
 	}
 	trace.GotConn = x.sent.gotConn
+	if x.service.Protocol == discovery.GRPC {
+		trace.GotFirstResponseByte = x.sent.answers
+	}
 	if limit := x.service.RouteTimeout; limit > 0 {
 		x.patience = &patience{x: x, limit: limit}
 		trace.WroteRequest = x.patience.wrote

@@ -33,8 +33,17 @@ type dialer struct {
 }
 
 func newDialer(timeout time.Duration) *dialer {
-	return &dialer{(&net.Dialer{Timeout: timeout}).DialContext}
+	return &dialer{(&net.Dialer{Timeout: timeout, KeepAliveConfig: probes}).DialContext}
 }
+
+// probes are how a node that vanished without a word is noticed: its kernel does not answer, as that of a paused job does. We ask for no
+// more, such as HTTP/2's pings: a job that says nothing is slow.
+var probes = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 15 * time.Second, Count: 3}
+
+// unackedLimit is for how long what was sent may stay without the kernel's word that it arrived, where that can be set. Probes are not
+// sent meanwhile, or do not count. It is for HTTP/2, where one connection carries all calls: those of HTTP/1.1 are made anew, and a
+// job that reads an upload slowly may take its time, while a gRPC server takes all that flow control allows.
+const unackedLimit = 2 * time.Minute
 
 // DialContext is for http.Transport. Its error is a *dialError: nothing was sent to anybody.
 func (d *dialer) DialContext(ctx context.Context, _, addr string) (net.Conn, error) {
@@ -134,7 +143,7 @@ func newTransport(p *pool) *http.Transport {
 		Protocols:             http1Only,
 	}
 	if p.protocol == discovery.GRPC {
-		t.Protocols, t.HTTP2, t.IdleConnTimeout = http2Only, http2Config, grpcIdleConnTimeout
+		t.Protocols, t.IdleConnTimeout = http2Only, grpcIdleConnTimeout
 	}
 	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		p.open.Add(1)
@@ -143,21 +152,20 @@ func newTransport(p *pool) *http.Transport {
 			p.open.Add(-1)
 			return nil, err
 		}
-		conn.(*countedConn).pool = p
-		return conn, nil
+		counted := conn.(*countedConn)
+		counted.pool = p
+		if p.protocol == discovery.GRPC {
+			limitUnacked(counted.Conn)
+		}
+		return counted, nil
 	}
 	return t
 }
 
 // What transports speak: HTTP/1.1, or HTTP/2 without TLS from the first byte, as gRPC servers in jobs do. Shared by all of them.
-var (
-	http1Only, http2Only = func() (one, two *http.Protocols) {
-		one, two = new(http.Protocols), new(http.Protocols)
-		one.SetHTTP1(true)
-		two.SetUnencryptedHTTP2(true)
-		return one, two
-	}()
-
-	// A node that vanished without a word is noticed by its silence, not after TCP's patience.
-	http2Config = &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second}
-)
+var http1Only, http2Only = func() (one, two *http.Protocols) {
+	one, two = new(http.Protocols), new(http.Protocols)
+	one.SetHTTP1(true)
+	two.SetUnencryptedHTTP2(true)
+	return one, two
+}()
