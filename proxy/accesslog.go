@@ -230,6 +230,10 @@ func (x *exchange) decision(open bool) string {
 
 // accessLog writes the one line of a request. Neither query nor headers are in it: both can hold secrets.
 func (p *Proxy) accessLog(x *exchange, took time.Duration) {
+	log, ctx := p.cfg.AccessLog.Handler(), x.in.Context()
+	if !log.Enabled(ctx, slog.LevelInfo) {
+		return
+	}
 	attrs := x.attrs[:0]
 	add := func(key, value string) {
 		if value != "" {
@@ -268,7 +272,9 @@ func (p *Proxy) accessLog(x *exchange, took time.Duration) {
 		slog.Int64("bytes_out", x.bytesOut.Load()),
 		slog.Int64("duration_us", took.Microseconds())) // a float would go through encoding/json
 	// A group without a name is its members. A record has room for one attribute more than for this many.
-	p.cfg.AccessLog.LogAttrs(x.in.Context(), slog.LevelInfo, "request", slog.Attr{Value: slog.GroupValue(attrs...)})
+	record := slog.NewRecord(x.start.Add(took), slog.LevelInfo, "request", 0) // not by the Logger: it would look up who calls
+	record.AddAttrs(slog.Attr{Value: slog.GroupValue(attrs...)})
+	_ = log.Handle(ctx, record) // there is nobody to tell
 }
 
 // plain is s when it is short, printable ASCII without quotes or backslashes, and otherwise s cut and quoted: no line break,
