@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/coder/websocket"
+
+	"taskproxy/examples/grpc-service/helloworld"
 )
 
 // leave begins the shutdown and returns when it has begun. The connection was open before: the process takes new ones, too.
@@ -189,5 +191,35 @@ func TestShutdownUnderLoad(t *testing.T) {
 	until(t, "new connections are refused", func() bool { return !accepts(w.Public) })
 	close(w.finish)
 	streams.Wait()
+	w.stop()
+}
+
+// A gRPC stream that ends within --shutdown-timeout ends as its job wants, and calls that come during the delay are answered, on the same
+// connection or, after GOAWAY, on another one.
+func TestShutdownLeavesStreamsTheirTime(t *testing.T) {
+	t.Parallel()
+	w := startSecure(t, "--shutdown-delay=2s", "--shutdown-timeout=20s")
+	client, as := w.greeter(t)
+	const messages = 35 // of 100 ms: more than the delay
+	stream, err := client.SayHelloStream(as(w.alice.Token), &helloworld.HelloStreamRequest{Name: "you", Count: messages, PauseMs: 100})
+	must(t, err)
+	_, err = stream.Recv()
+	must(t, err)
+	w.leave(t)
+	for range 5 {
+		if _, err := client.SayHello(as(w.alice.Token), &helloworld.HelloRequest{Name: "you"}); err != nil {
+			t.Errorf("a call during the delay: %v", err)
+		}
+	}
+	got := 1
+	for ; err == nil; got++ {
+		_, err = stream.Recv()
+	}
+	if err != io.EOF || got-1 != messages {
+		t.Errorf("%d messages, then %v; want %d and the job's status", got-1, err, messages)
+	}
+	if accepts(w.Public) {
+		t.Error("the stream ended before the delay: this shows nothing")
+	}
 	w.stop()
 }

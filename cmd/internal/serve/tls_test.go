@@ -227,16 +227,15 @@ func TestTLSWebSocket(t *testing.T) {
 	w.stop()
 }
 
-// A gRPC call over TLS has its status in the trailers, whoever says it.
-func TestTLSGRPC(t *testing.T) {
-	t.Parallel()
+// greeter publishes a gRPC server. The client is of one connection; the context is for calls with a token.
+func (w *secureWorld) greeter(t *testing.T) (helloworld.GreeterClient, func(token string) context.Context) {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	served := make(chan error, 1)
 	go func() { served <- greeter.Serve(ctx, job.Info{JobID: "1-2-3840384-7"}, listener) }()
 	t.Cleanup(func() { cancel(); must(t, <-served) })
-	w := startSecure(t)
 	const id = "1-2-3e803e8-8"
 	must(t, w.cluster.Scheduler().Pretend(scheduler.Operation{
 		ID: id, User: "alice",
@@ -249,16 +248,24 @@ func TestTLSGRPC(t *testing.T) {
 	host := discovery.Domain(discovery.ShortID(id, "server", "greeter"), "tp.example.net")
 	conn, err := grpc.NewClient("passthrough:///"+w.Public, grpc.WithAuthority(host), grpc.WithTransportCredentials(credentials.NewTLS(w.authority.trusts("h2"))))
 	must(t, err)
-	defer conn.Close()
+	t.Cleanup(func() { conn.Close() })
 	client := helloworld.NewGreeterClient(conn)
 	as := func(token string) context.Context {
 		return metadata.AppendToOutgoingContext(ctx, "authorization", "OAuth "+token)
 	}
-	var reply *helloworld.HelloReply
 	until(t, "the greeter answers", func() bool {
-		reply, err = client.SayHello(as(w.alice.Token), &helloworld.HelloRequest{Name: "you"})
+		_, err := client.SayHello(as(w.alice.Token), &helloworld.HelloRequest{Name: "you"})
 		return status.Code(err) != codes.Unavailable && status.Code(err) != codes.NotFound
 	})
+	return client, as
+}
+
+// A gRPC call over TLS has its status in the trailers, whoever says it.
+func TestTLSGRPC(t *testing.T) {
+	t.Parallel()
+	w := startSecure(t)
+	client, as := w.greeter(t)
+	reply, err := client.SayHello(as(w.alice.Token), &helloworld.HelloRequest{Name: "you"})
 	if err != nil || !strings.HasPrefix(reply.GetMessage(), "Hello, you! This is job 1-2-3840384-7") {
 		t.Errorf("%v, %v", reply, err)
 	}
