@@ -76,14 +76,13 @@ func serveAll(ctx context.Context, info job.Info, listener net.Listener) error {
 
 // TestChaos is the short form of what TestE2EChaos does for minutes.
 func TestChaos(t *testing.T) {
-	chaos(t, time.Second/2, time.Second, time.Second/2)
+	chaos(t, 50, time.Second/2, time.Second, time.Second/2)
 }
 
-// chaos: jobs are killed one after the other, and paused; other people's operations come and go; the routing table changes a hundred
-// times; the cluster is away, refuses connections and says nothing, for a while each. Nothing of that concerns the callers (load
+// chaos: jobs are killed one after the other, and paused; other people's operations come and go; the routing table changes
+// so many times; the cluster is away, refuses connections and says nothing, for a while each. Nothing of that concerns the callers (load
 // tells what may fail), and what all that took is given back.
-func chaos(t *testing.T, pause, outage, grantTTL time.Duration) {
-	const changes = 100
+func chaos(t *testing.T, changes int, pause, outage, grantTTL time.Duration) {
 	given := goleak.IgnoreCurrent()
 	before := descriptors(t)
 	c := startTestCluster(t)
@@ -147,10 +146,10 @@ func chaos(t *testing.T, pause, outage, grantTTL time.Duration) {
 		until(t, "the table has changed", func() bool {
 			return r.get(t, c.mallory, discovery.ShortID(other, "other", name)).status != http.StatusNotFound
 		})
-		switch i {
+		switch i * 100 / changes {
 		case 10, 50, 90:
 			victim()
-		case 15, 35, 55, 75, 95: // somebody's operation ends, another one begins
+		case 14, 34, 54, 74, 94: // somebody's operation ends, another one begins
 			must(t, c.Scheduler().Abort(other, ""))
 			other = c.start(t, c.mallory, "other", 1, everyPort)
 		case 20:
