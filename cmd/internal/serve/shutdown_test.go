@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptrace"
@@ -215,7 +216,7 @@ func TestShutdownLeavesStreamsTheirTime(t *testing.T) {
 	for ; err == nil; got++ {
 		_, err = stream.Recv()
 	}
-	if err != io.EOF || got-1 != messages {
+	if !errors.Is(err, io.EOF) || got-1 != messages {
 		t.Errorf("%d messages, then %v; want %d and the job's status", got-1, err, messages)
 	}
 	if accepts(w.Public) {
