@@ -114,7 +114,13 @@ func (b *balancer) attempt(ctx context.Context, x *exchange, state *state, req *
 		return b.handshake(ctx, x, out, sent)
 	}
 	pool := state.pool(b.dialer, x.service, endpoint)
-	res, err := pool.RoundTrip(out)
+	var res *http.Response
+	var err error
+	if pool.carries(out) {
+		res, err = pool.carry(ctx, out, sent, sent.insist)
+	} else {
+		res, err = pool.RoundTrip(out)
+	}
 	sent.spoke = pool.spoke.Load()
 	return res, err
 }

@@ -2,8 +2,10 @@ package proxy
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -179,11 +181,15 @@ func TestIdleTimeoutEndsBlockedWriters(t *testing.T) {
 			}
 		}
 	}
+	hint := "HTTP/1.1 103 Early Hints\r\nLink: </" + strings.Repeat("x", 8000) + ">\r\n\r\n"
 	for _, c := range []struct {
 		name, header string
 		job          func(net.Conn, *http.Request, *bufio.Reader)
 	}{
-		{"hints", "", endless("", "HTTP/1.1 103 Early Hints\r\nLink: </"+strings.Repeat("x", 8000)+">\r\n\r\n")},
+		{"hints", "", func(conn net.Conn, _ *http.Request, r *bufio.Reader) {
+			_, _ = io.WriteString(conn, hint) // what follows is limited (TestHintsAreBounded)
+			_, _ = r.ReadByte()
+		}},
 		{"body", "", endless("HTTP/1.1 200 OK\r\n\r\n", strings.Repeat("x", 65536))},
 		{"declined handshake", "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\nSec-WebSocket-Version: 13\r\n",
 			endless("HTTP/1.1 200 OK\r\n\r\n", strings.Repeat("x", 65536))},
@@ -192,10 +198,51 @@ func TestIdleTimeoutEndsBlockedWriters(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, func(cfg *Config) { cfg.IdleTimeout = 200 * time.Millisecond })
 			s := w.publish(discovery.Service{}, rawJob(t, c.job))
-			conn := dial(t, w)
+			conn := unbuffered(t, w)
 			send(t, conn, "GET / HTTP/1.1\r\n"+asAlice(s)+c.header+"\r\n")
 			eventually(t, "the exchange has ended", func() bool { return strings.Contains(w.log.text(), `"idle_timeout"`) })
 		})
+	}
+}
+
+// unbuffered is a connection to the proxy without a kernel in between: what is not read cannot be written.
+func unbuffered(tb testing.TB, w *world) net.Conn {
+	tb.Helper()
+	ours, theirs := net.Pipe()
+	conns := make(pipes, 1)
+	conns <- theirs
+	server := NewServer(w.proxy, slog.New(slog.DiscardHandler))
+	served := make(chan struct{})
+	go func() { defer close(served); _ = server.Serve(conns) }()
+	tb.Cleanup(func() {
+		ours.Close()
+		close(conns)
+		server.Close()
+		<-served
+	})
+	return ours
+}
+
+// A job cannot go on for ever with what comes before its answer.
+func TestHintsAreBounded(t *testing.T) {
+	t.Parallel()
+	hint := []byte("HTTP/1.1 103 Early Hints\r\nLink: </" + strings.Repeat("x", 8000) + ">\r\n\r\n")
+	w := newWorld(t)
+	s := w.publish(discovery.Service{}, rawJob(t, func(conn net.Conn, _ *http.Request, _ *bufio.Reader) {
+		for {
+			if _, err := conn.Write(hint); err != nil {
+				return
+			}
+		}
+	}))
+	conn := dial(t, w)
+	send(t, conn, "GET / HTTP/1.1\r\n"+asAlice(s)+"Connection: close\r\n\r\n")
+	got, err := io.ReadAll(conn)
+	if err != nil || !bytes.Contains(got, []byte("HTTP/1.1 502 ")) {
+		t.Errorf("%d bytes without a 502, %v", len(got), err)
+	}
+	if log := w.log.text(); !strings.Contains(log, "response headers exceeded") {
+		t.Errorf("the access log does not say why: %s", log)
 	}
 }
 

@@ -152,6 +152,7 @@ type pool struct {
 	made     atomic.Pointer[http.Transport] // nil: nobody has asked for the endpoint yet; most are never asked for
 	open     atomic.Int64                   // connections, also those that are being made
 	spoke    atomic.Uint32                  // what the job spoke first on the last one
+	idle     idleConns
 }
 
 func newPool(d *dialer, protocol discovery.Protocol) *pool {
@@ -170,6 +171,7 @@ func (p *pool) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // CloseIdleConnections closes those that carry no request.
 func (p *pool) CloseIdleConnections() {
+	p.idle.close()
 	if t := p.made.Load(); t != nil {
 		t.CloseIdleConnections()
 	}

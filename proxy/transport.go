@@ -145,21 +145,24 @@ func newTransport(p *pool) *http.Transport {
 	if p.protocol == discovery.GRPC {
 		t.Protocols, t.IdleConnTimeout = http2Only, grpcIdleConnTimeout
 	}
-	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		p.open.Add(1)
-		conn, err := p.dialer.DialContext(ctx, network, addr)
-		if err != nil {
-			p.open.Add(-1)
-			return nil, err
-		}
-		counted := conn.(*countedConn)
-		counted.pool = p
-		if p.protocol == discovery.GRPC {
-			limitUnacked(counted.Conn)
-		}
-		return counted, nil
-	}
+	t.DialContext = p.dial
 	return t
+}
+
+// dial makes a connection of the pool's.
+func (p *pool) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	p.open.Add(1)
+	conn, err := p.dialer.DialContext(ctx, network, addr)
+	if err != nil {
+		p.open.Add(-1)
+		return nil, err
+	}
+	counted := conn.(*countedConn)
+	counted.pool = p
+	if p.protocol == discovery.GRPC {
+		limitUnacked(counted.Conn)
+	}
+	return counted, nil
 }
 
 // What transports speak: HTTP/1.1, or HTTP/2 without TLS from the first byte, as gRPC servers in jobs do. Shared by all of them.

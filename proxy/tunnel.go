@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"net/textproto"
 	"sync"
 	"syscall"
 
@@ -91,26 +90,6 @@ func (x *exchange) shakeHands(ctx context.Context, req *http.Request, conn net.C
 	return nil, errSwitched
 }
 
-// readAnswer reads up to the first answer that is not 1xx; these go to ReverseProxy's hook like those of http.Transport.
-// Their number is bounded by the size of all the headers.
-func readAnswer(ctx context.Context, reader *bufio.Reader, req *http.Request) (*http.Response, error) {
-	trace := httptrace.ContextClientTrace(ctx)
-	for {
-		res, err := http.ReadResponse(reader, req)
-		if err != nil {
-			return nil, err
-		}
-		if res.StatusCode < 100 || res.StatusCode >= 200 || res.StatusCode == http.StatusSwitchingProtocols {
-			return res, nil
-		}
-		if trace != nil && trace.Got1xxResponse != nil {
-			if err := trace.Got1xxResponse(res.StatusCode, textproto.MIMEHeader(res.Header)); err != nil {
-				return nil, err
-			}
-		}
-	}
-}
-
 // removeHopByHop does for answers that we read ourselves what ReverseProxy does for the others.
 func removeHopByHop(h http.Header) {
 	for _, list := range h["Connection"] {
@@ -123,7 +102,7 @@ func removeHopByHop(h http.Header) {
 	}
 }
 
-// connBody closes the connection with the body.
+// connBody closes the connection with the body, of which net/http's own Close would read the rest.
 type connBody struct {
 	io.ReadCloser
 	conn    net.Conn
@@ -132,7 +111,7 @@ type connBody struct {
 
 func (b *connBody) Close() error {
 	b.release()
-	return errors.Join(b.ReadCloser.Close(), b.conn.Close())
+	return b.conn.Close()
 }
 
 // tunnel is an upgraded connection: the caller's end, the job's end, and what goes between them.

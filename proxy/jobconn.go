@@ -1,0 +1,293 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"sync"
+	"syscall"
+	"time"
+
+	"taskproxy/discovery"
+)
+
+// Most requests of HTTP/1.1 have no body, and need less than http.Transport, which has two goroutines for each connection: one that sends a
+// body while the other reads an answer that may come before its end. Here the goroutine of the request writes it and reads the
+// answer, one after the other, in a third less CPU time for the whole of a request. Writing and reading messages is left to net/http all the same.
+
+// jobConn is a connection to a job that carries requests without bodies, one after the other. Only one request has it at a time,
+// and between two of them it is one of its pool's idle ones.
+type jobConn struct {
+	*countedConn
+	header int64 // what may still be read of an answer's header, in bytes; math.MaxInt64: it is over
+	since  time.Time
+
+	raw   syscall.RawConn
+	peek  func(fd uintptr) bool
+	quiet bool
+}
+
+// errHeaderTooLong is about an answer's header, with those of its 1xx answers.
+var errHeaderTooLong = fmt.Errorf("response headers exceeded %d bytes", maxAnswerHeader)
+
+// Read is for the reader of the answer, which asks for its header by the buffer.
+func (c *jobConn) Read(b []byte) (int, error) {
+	if c.header <= 0 {
+		return 0, errHeaderTooLong
+	}
+	n, err := c.countedConn.Read(b)
+	c.header -= int64(n)
+	return n, err
+}
+
+// alive reports a connection that is still open and silent. What a job says between two answers is an answer to nobody: servers say so that
+// they have waited long enough.
+func (c *jobConn) alive() bool {
+	return c.raw != nil && c.raw.Read(c.look) == nil && c.quiet
+}
+
+func (c *jobConn) look(fd uintptr) bool {
+	c.quiet = !c.peek(fd)
+	return true
+}
+
+// dialJob makes one. What is no socket is never alive again.
+func (p *pool) dialJob(ctx context.Context, addr string) (*jobConn, error) {
+	conn, err := p.dial(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	c := &jobConn{countedConn: conn.(*countedConn), peek: newPeek()}
+	if socket, ok := c.Conn.(syscall.Conn); ok {
+		c.raw, _ = socket.SyscallConn()
+	}
+	return c, nil
+}
+
+// canPeek: connections can be looked at without reading from them.
+var canPeek = newPeek() != nil
+
+// carries reports requests for carry.
+func (p *pool) carries(req *http.Request) bool {
+	return p.protocol == discovery.HTTP && (req.Body == nil || req.Body == http.NoBody) && req.Trailer == nil && canPeek
+}
+
+// carry is RoundTrip for a request without a body. fresh: not on a connection that has carried another.
+func (p *pool) carry(ctx context.Context, req *http.Request, sent *sentBytes, fresh bool) (*http.Response, error) {
+	var conn *jobConn
+	if !fresh {
+		conn = p.idle.take()
+	}
+	reused := conn != nil
+	if !reused {
+		var err error
+		if conn, err = p.dialJob(ctx, req.URL.Host); err != nil {
+			return nil, err
+		}
+	}
+	sent.gotConn(httptrace.GotConnInfo{Conn: conn.countedConn, Reused: reused})
+	// A caller that leaves, or whoever ends the stream, ends the waiting.
+	release := context.AfterFunc(ctx, func() { conn.Close() })
+	answer := &jobBody{pool: p, conn: conn, reader: readers.Get().(*bufio.Reader), release: release}
+	answer.reader.Reset(conn)
+	res, err := conn.ask(ctx, req, answer.reader)
+	if err != nil {
+		answer.end(false)
+		return nil, err
+	}
+	answer.keep = !res.Close && res.StatusCode != http.StatusSwitchingProtocols
+	if res.Body == http.NoBody {
+		answer.end(answer.keep)
+		return res, nil
+	}
+	answer.body, res.Body = res.Body, answer
+	return res, nil
+}
+
+// ask writes a request and reads the header of its answer. An error before its first byte is the connection's, as it is.
+func (c *jobConn) ask(ctx context.Context, req *http.Request, reader *bufio.Reader) (*http.Response, error) {
+	text := requestTexts.Get().(*bytes.Buffer)
+	err := req.Write(text)
+	if err == nil {
+		_, err = c.Write(text.Bytes())
+	}
+	if text.Cap() <= bufferSize {
+		text.Reset()
+		requestTexts.Put(text)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.header = maxAnswerHeader
+	defer func() { c.header = math.MaxInt64 }()
+	if _, err := reader.Peek(1); err != nil {
+		return nil, err
+	}
+	return readAnswer(ctx, reader, req)
+}
+
+// readAnswer reads up to the first answer that is not 1xx; these go to ReverseProxy's hook like those of http.Transport.
+// Their number is bounded by the size of all the headers.
+func readAnswer(ctx context.Context, reader *bufio.Reader, req *http.Request) (*http.Response, error) {
+	trace := httptrace.ContextClientTrace(ctx)
+	for {
+		res, err := http.ReadResponse(reader, req)
+		if err != nil {
+			return nil, err
+		}
+		if res.StatusCode < 100 || res.StatusCode >= 200 || res.StatusCode == http.StatusSwitchingProtocols {
+			return res, nil
+		}
+		if trace != nil && trace.Got1xxResponse != nil {
+			if err := trace.Got1xxResponse(res.StatusCode, textproto.MIMEHeader(res.Header)); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// What is borrowed for as long as a request lasts: idle connections hold no buffers.
+var (
+	readers      = sync.Pool{New: func() any { return bufio.NewReader(nil) }}
+	requestTexts = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+)
+
+// jobBody is the body of an answer on a jobConn. Who has read it to its end has given the connection back.
+type jobBody struct {
+	body    io.ReadCloser
+	pool    *pool
+	conn    *jobConn
+	reader  *bufio.Reader
+	release func() bool // false: the connection is being closed
+	keep    bool        // the job does
+	over    bool
+}
+
+// Read is http.Response's.
+func (b *jobBody) Read(p []byte) (int, error) {
+	if b.over {
+		return 0, io.EOF
+	}
+	n, err := b.body.Read(p)
+	if err != nil {
+		b.end(b.keep && err == io.EOF)
+	}
+	return n, err
+}
+
+// Close gives the connection up if the body was not read to its end. That of net/http would read the rest.
+func (b *jobBody) Close() error {
+	b.end(false)
+	return nil
+}
+
+func (b *jobBody) end(keep bool) {
+	if b.over {
+		return
+	}
+	b.over = true
+	// What came after the answer was not asked for.
+	if !b.release() || !keep || b.reader.Buffered() > 0 || !b.pool.idle.add(b.conn) {
+		_ = b.conn.Close()
+	}
+	b.reader.Reset(nil)
+	readers.Put(b.reader)
+}
+
+// idleConns are a pool's connections that carry no request. The one that was used last is taken first, so that those that are
+// not needed get old.
+type idleConns struct {
+	mu    sync.Mutex
+	conns []*jobConn // the oldest first
+	timer *time.Timer
+	ticks bool // the timer does
+}
+
+// take takes one that is alive; nil: there is none.
+func (i *idleConns) take() *jobConn {
+	for {
+		i.mu.Lock()
+		last := len(i.conns) - 1
+		if last < 0 {
+			i.mu.Unlock()
+			return nil
+		}
+		c := i.conns[last]
+		i.conns[last] = nil
+		i.conns = i.conns[:last]
+		i.mu.Unlock()
+		if c.alive() {
+			return c
+		}
+		_ = c.Close()
+	}
+}
+
+// add keeps a connection for httpIdleConnTimeout. It reports false when there are enough.
+func (i *idleConns) add(c *jobConn) bool {
+	c.since = time.Now()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if len(i.conns) >= maxIdleConnsPerEndpoint {
+		return false
+	}
+	i.conns = append(i.conns, c)
+	if !i.ticks {
+		i.ticks = true
+		i.tickAfter(httpIdleConnTimeout)
+	}
+	return true
+}
+
+func (i *idleConns) tickAfter(d time.Duration) {
+	if i.timer == nil {
+		i.timer = time.AfterFunc(d, i.tick)
+		return
+	}
+	i.timer.Reset(d)
+}
+
+// tick closes those whose time is over.
+func (i *idleConns) tick() {
+	i.mu.Lock()
+	old := 0
+	for old < len(i.conns) && time.Since(i.conns[old].since) >= httpIdleConnTimeout {
+		old++
+	}
+	over := i.cut(old)
+	if i.ticks = len(i.conns) > 0; i.ticks {
+		i.tickAfter(httpIdleConnTimeout - time.Since(i.conns[0].since))
+	}
+	i.mu.Unlock()
+	closeAll(over)
+}
+
+// close closes them all; a timer may tick once more.
+func (i *idleConns) close() {
+	i.mu.Lock()
+	all := i.cut(len(i.conns))
+	i.mu.Unlock()
+	closeAll(all)
+}
+
+// cut takes the n oldest out. The caller holds mu.
+func (i *idleConns) cut(n int) []*jobConn {
+	if n == 0 {
+		return nil
+	}
+	over := i.conns[:n:n]
+	i.conns = append([]*jobConn(nil), i.conns[n:]...)
+	return over
+}
+
+func closeAll(conns []*jobConn) {
+	for _, c := range conns {
+		_ = c.Close()
+	}
+}
