@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -280,10 +279,13 @@ func (p *Proxy) accessLog(x *exchange, took time.Duration) {
 // plain is s when it is short, printable ASCII without quotes or backslashes, and otherwise s cut and quoted: no line break,
 // terminal escape or look-alike gets from a stranger into a log.
 func plain(s string) string {
-	if len(s) <= maxQuoted && strings.IndexFunc(s, func(r rune) bool {
-		return r < ' ' || r > '~' || r == '"' || r == '\\'
-	}) < 0 {
-		return s
+	if len(s) > maxQuoted {
+		return quoted(s)
 	}
-	return quoted(s)
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return quoted(s)
+		}
+	}
+	return s
 }

@@ -11,12 +11,13 @@ import (
 // newPeek returns a function for syscall.RawConn.Read: it reports whether a socket has bytes, its end or an error to read.
 // Asking the kernel first is needed: readiness that was signalled before the wait began would not be signalled again.
 func newPeek() func(fd uintptr) bool {
-	one := make([]byte, 1)
+	ask := []unix.PollFd{{Events: unix.POLLIN}}
 	return func(fd uintptr) bool {
+		ask[0].Fd = int32(fd)
 		for {
-			_, _, err := unix.Recvfrom(int(fd), one, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+			n, err := unix.Poll(ask, 0)
 			if !errors.Is(err, unix.EINTR) {
-				return !errors.Is(err, unix.EAGAIN)
+				return n > 0 || err != nil
 			}
 		}
 	}

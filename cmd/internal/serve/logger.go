@@ -21,7 +21,7 @@ func newHandler(w io.Writer, terminal bool, cfg Config) slog.Handler {
 	if cfg.LogFormat == "text" || cfg.LogFormat == "auto" && terminal {
 		return tint.NewTextHandler(w, &tint.Options{Level: cfg.LogLevel, TimeFormat: time.TimeOnly, NoColor: !terminal})
 	}
-	return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: cfg.LogLevel})
+	return newJSONHandler(w, cfg.LogLevel)
 }
 
 // StandardLog is where package log is to write: libraries use it, net/http among them for what a job sends out of turn. What
