@@ -67,7 +67,6 @@ type exchange struct {
 	// Values of headers that we set, of which there are not more as a rule; used of them are taken.
 	values [8]string
 	used   int
-	attrs  [24]slog.Attr // room for the access log's
 }
 
 // one is a header's value that nobody else has. Nearly every request needs some, and so they are made together.
@@ -233,7 +232,9 @@ func (p *Proxy) accessLog(x *exchange, took time.Duration) {
 	if !log.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
-	attrs := x.attrs[:0]
+	room := attributes.Get().(*[24]slog.Attr)
+	defer attributes.Put(room)
+	attrs := room[:0]
 	add := func(key, value string) {
 		if value != "" {
 			attrs = append(attrs, slog.String(key, plain(value)))
@@ -275,6 +276,9 @@ func (p *Proxy) accessLog(x *exchange, took time.Duration) {
 	record.AddAttrs(slog.Attr{Value: slog.GroupValue(attrs...)})
 	_ = log.Handle(ctx, record) // there is nobody to tell
 }
+
+// attributes lends room for a line's: a handler keeps none of them.
+var attributes = sync.Pool{New: func() any { return new([24]slog.Attr) }}
 
 // plain is s when it is short, printable ASCII without quotes or backslashes, and otherwise s cut and quoted: no line break,
 // terminal escape or look-alike gets from a stranger into a log.

@@ -10,9 +10,12 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 
 	"taskproxy/discovery"
 )
@@ -113,7 +116,7 @@ func (p *pool) carry(ctx context.Context, req *http.Request, sent *sentBytes, fr
 // ask writes a request and reads the header of its answer. An error before its first byte is the connection's, as it is.
 func (c *jobConn) ask(ctx context.Context, req *http.Request, reader *bufio.Reader) (*http.Response, error) {
 	text := requestTexts.Get().(*bytes.Buffer)
-	err := req.Write(text)
+	err := writeRequest(text, req)
 	if err == nil {
 		_, err = c.Write(text.Bytes())
 	}
@@ -130,6 +133,48 @@ func (c *jobConn) ask(ctx context.Context, req *http.Request, reader *bufio.Read
 		return nil, err
 	}
 	return readAnswer(ctx, reader, req)
+}
+
+// writeRequest is req.Write for a request without a body. That of net/http formats the first lines, which takes as long as all the
+// rest; what is out of the ordinary is left to it.
+func writeRequest(text *bytes.Buffer, req *http.Request) error {
+	switch req.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodDelete:
+	default:
+		return req.Write(text) // some have a length, although it is 0
+	}
+	target, agents := req.URL.RequestURI(), req.Header["User-Agent"] // one, empty if there is to be none: so ReverseProxy makes it
+	trace := httptrace.ContextClientTrace(req.Context())
+	if len(agents) != 1 || !httpguts.ValidHeaderFieldValue(agents[0]) || agents[0] != trimSpace(agents[0]) || !isPlain(target) ||
+		!isPlain(req.Host) || strings.ContainsAny(req.Host, "[]%/@") || trace != nil && trace.WroteRequest != nil {
+		return req.Write(text)
+	}
+	text.WriteString(req.Method)
+	text.WriteByte(' ')
+	text.WriteString(target)
+	text.WriteString(" HTTP/1.1\r\nHost: ")
+	text.WriteString(req.Host)
+	if agents[0] != "" {
+		text.WriteString("\r\nUser-Agent: ")
+		text.WriteString(agents[0])
+	}
+	text.WriteString("\r\n")
+	_ = req.Header.WriteSubset(text, writtenElsewhere) // a bytes.Buffer takes everything
+	text.WriteString("\r\n")
+	return nil
+}
+
+// writtenElsewhere are headers that are not written with the others; net/http has the same.
+var writtenElsewhere = map[string]bool{"Host": true, "User-Agent": true, "Content-Length": true, "Transfer-Encoding": true, "Trailer": true}
+
+// isPlain reports text of visible ASCII.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return s != ""
 }
 
 // readAnswer reads up to the first answer that is not 1xx; these go to ReverseProxy's hook like those of http.Transport.

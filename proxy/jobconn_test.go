@@ -1,0 +1,287 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"taskproxy/discovery"
+)
+
+// What is written to a job is what net/http writes.
+func TestWriteRequestIsThatOfNetHTTP(t *testing.T) {
+	header := func(more ...string) http.Header {
+		h := http.Header{"User-Agent": {"test/1"}, "Accept": {"*/*"}}
+		for i := 0; i < len(more); i += 2 {
+			h[more[i]] = append(h[more[i]], more[i+1])
+		}
+		return h
+	}
+	methods := []string{"GET", "HEAD", "OPTIONS", "DELETE", "POST", "PUT", "PATCH", "TRACE", "PURGE", "get"}
+	targets := []string{"/", "/a%2Fb/?x=1&y=[]", "/?", "", "*", "/a b", "/ü", "/%zz", "/a\r\nX: y", "//double", "/;a=b", "/\x7f"}
+	hosts := []string{"05270714.proxy.test", "proxy.test:8080", "127.0.0.1:80", "[::1]:80", "[fe80::1%25en0]:80", "", "bücher.test", "a b", "a\r\nX: y", "a/b", "user@host"}
+	headers := []http.Header{
+		header(), {}, {"User-Agent": {""}}, {"User-Agent": {"a", "b"}}, {"User-Agent": {}}, header("User-Agent", "second"),
+		{"User-Agent": {"evil\r\nX: y"}}, {"User-Agent": {" spaces "}}, {"User-Agent": {"tab\t"}}, {"User-Agent": {"\x00"}}, {"User-Agent": {"ü"}},
+		header("X-Many", "1", "X-Many", "2", "Cookie", "a=b; c=d"), header("X-Evil", "a\r\nX-Smuggled: b"), header("Bad Name", "x"), header("", "x"),
+		header("Host", "other"), header("Content-Length", "5"), header("Transfer-Encoding", "chunked"), header("Trailer", "X"), header("Connection", "close"),
+		header("X-Empty", ""), header("X-Spaces", "  a "), header("x-lower", "1"), header("Te", "trailers"),
+	}
+	same := 0
+	for _, method := range methods {
+		for _, target := range targets {
+			for _, host := range hosts {
+				for _, h := range headers {
+					r := &http.Request{Method: method, Host: host, Header: h, URL: &url.URL{Scheme: "http", Host: "10.0.0.1:80"}}
+					r.URL.Path, r.URL.RawQuery, _ = strings.Cut(target, "?")
+					if target == "*" || strings.Contains(target, " ") {
+						r.URL.Opaque = target // as it is
+					}
+					var ours, theirs bytes.Buffer
+					oursErr, theirsErr := writeRequest(&ours, r), r.Write(&theirs)
+					if fmt.Sprint(oursErr) != fmt.Sprint(theirsErr) || theirsErr == nil && ours.String() != theirs.String() {
+						t.Fatalf("%s %q, host %q, %v:\n%q, %v, want\n%q, %v", method, target, host, h, ours.String(), oursErr, theirs.String(), theirsErr)
+					}
+					if theirsErr == nil {
+						same++
+					}
+				}
+			}
+		}
+	}
+	if same < 1000 {
+		t.Errorf("only %d were written at all", same)
+	}
+}
+
+// What a job says beyond its answer is nobody's answer: it may have seen two requests in what somebody made it read.
+func TestAnswersNobodyAskedForAreNobodysAnswers(t *testing.T) {
+	t.Parallel()
+	const answer, unasked = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nmine", "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nstolen"
+	for name, parts := range map[string][]string{
+		"with the answer":    {answer + unasked},
+		"in part":            {answer + unasked[:20]},
+		"after the answer":   {answer, unasked},
+		"after an empty one": {"HTTP/1.1 204 No Content\r\n\r\n" + unasked},
+		// Who says that there is an end must not be asked again.
+		"after the last answer":    {strings.Replace(answer, "\r\n", "\r\nConnection: close\r\n", 1)},
+		"after an old one":         {strings.Replace(answer, "1.1", "1.0", 1)},
+		"after one that we refuse": {"HTTP/1.1 099 Odd\r\nContent-Length: 6\r\n\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			said := make(chan bool, 1)
+			s := w.publish(discovery.Service{}, rawJob(t, func(conn net.Conn, _ *http.Request, rest *bufio.Reader) {
+				for _, part := range parts {
+					_, _ = io.WriteString(conn, part)
+				}
+				said <- true
+				if _, err := http.ReadRequest(rest); err == nil {
+					_, _ = io.WriteString(conn, unasked)
+				}
+			}))
+			for range 10 {
+				if a := w.get(host(s), "/"); a.body != "mine" && a.StatusCode != 204 && a.StatusCode != 502 {
+					t.Fatalf("the answer is %d %q", a.StatusCode, a.body)
+				}
+				<-said
+			}
+			w.proxy.balancer.states.closeIdle() // the job waits for another request
+		})
+	}
+}
+
+// Servers say that they have waited long enough, and close. The next request goes elsewhere, also one that must not be sent twice.
+func TestKeptConnectionThatTheJobGaveUp(t *testing.T) {
+	t.Parallel()
+	for name, last := range map[string]string{"without a word": "", "with a 408": "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			gone := make(chan bool, 100)
+			s := w.publish(discovery.Service{}, rawJob(t, func(conn net.Conn, _ *http.Request, _ *bufio.Reader) {
+				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+				_, _ = io.WriteString(conn, last)
+				conn.Close()
+				gone <- true
+			}))
+			for i := range 20 {
+				if a := w.do(w.request(http.MethodPost, host(s), "/", http.NoBody)); a.StatusCode != 200 || a.body != "ok" {
+					t.Fatalf("request %d: status %d, %q", i, a.StatusCode, a.body)
+				}
+				<-gone
+			}
+			if log := w.log.text(); strings.Contains(log, `"attempts"`) {
+				t.Errorf("something was sent and lost: %s", log)
+			}
+		})
+	}
+}
+
+// Requests of all kinds share connections with their like, whatever the answers are.
+func TestConnectionsAreKept(t *testing.T) {
+	t.Parallel()
+	j := newCountingJob(t, "", func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/204":
+			w.WriteHeader(204)
+		case "/304":
+			w.WriteHeader(304)
+		case "/empty":
+		case "/chunked":
+			_, _ = io.WriteString(w, "begun")
+			_ = http.NewResponseController(w).Flush()
+			w.Header().Set(http.TrailerPrefix+"X-End", "1")
+		case "/hint":
+			w.WriteHeader(103)
+		case "/large":
+			_, _ = w.Write(make([]byte, 1<<20))
+		case "/close":
+			w.Header().Set("Connection", "close")
+		}
+	})
+	w := newWorld(t)
+	s := w.publish(discovery.Service{}, j.addr())
+	for range 3 {
+		for _, path := range []string{"/204", "/304", "/empty", "/chunked", "/hint", "/large"} {
+			for _, method := range []string{"GET", "HEAD", "POST", "DELETE"} {
+				w.do(w.request(method, host(s), path, http.NoBody))
+			}
+		}
+	}
+	if _, made := j.connections(); made != 1 {
+		t.Errorf("%d connections were made for one request at a time", made)
+	}
+	w.get(host(s), "/close")
+	w.get(host(s), "/204")
+	if _, made := j.connections(); made != 2 {
+		t.Errorf("%d connections were made after an answer that ends its connection, want 2", made)
+	}
+}
+
+// A connection whose answer was not read to its end carries nothing more.
+func TestAnswerThatIsNotReadEndsItsConnection(t *testing.T) {
+	t.Parallel()
+	j := newCountingJob(t, "", func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			if _, err := w.Write(make([]byte, 1<<16)); err != nil {
+				return
+			}
+		}
+	})
+	w := newWorld(t)
+	s := w.publish(discovery.Service{}, j.addr())
+	for name, header := range map[string]string{
+		"GET": "", "declined handshake": "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\nSec-WebSocket-Version: 13\r\n",
+	} {
+		conn := dial(t, w)
+		send(t, conn, "GET / HTTP/1.1\r\n"+asAlice(s)+header+"\r\n")
+		if _, err := io.ReadFull(conn, make([]byte, 1<<17)); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		conn.Close()
+		eventually(t, name+": the job's connection has ended", func() bool { open, _ := j.connections(); return open == 0 })
+	}
+}
+
+// A caller that leaves frees the connection to a job that says nothing.
+func TestCallerThatLeavesEndsTheWaiting(t *testing.T) {
+	t.Parallel()
+	arrived := make(chan bool, 1)
+	j := newCountingJob(t, "", func(_ http.ResponseWriter, r *http.Request) { arrived <- true; <-r.Context().Done() })
+	w := newWorld(t)
+	s := w.publish(discovery.Service{}, j.addr())
+	ctx, leave := context.WithCancel(t.Context())
+	go func() { <-arrived; leave() }()
+	res, err := w.client.Do(w.request(http.MethodGet, host(s), "/", nil).WithContext(ctx))
+	if err == nil {
+		res.Body.Close()
+		t.Fatal("there is an answer")
+	}
+	eventually(t, "the job's connection has ended", func() bool { open, made := j.connections(); return open == 0 && made == 1 })
+}
+
+func TestIdleConnectionsGetOld(t *testing.T) {
+	t.Parallel()
+	var busy atomic.Int32
+	meet := make(chan bool)
+	j := newCountingJob(t, "", func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/meet" {
+			busy.Add(1)
+			<-meet
+		}
+	})
+	w := newWorld(t)
+	s := w.publish(discovery.Service{}, j.addr())
+	done := make(chan answer)
+	for range 3 {
+		go func() { done <- w.get(host(s), "/meet") }()
+	}
+	eventually(t, "three are with the job", func() bool { return busy.Load() == 3 })
+	close(meet)
+	for range 3 {
+		<-done
+	}
+	idle := &w.proxy.balancer.states.of(s).pool(nil, s, s.Endpoints[0]).idle
+	eventually(t, "three connections are idle", func() bool { idle.mu.Lock(); defer idle.mu.Unlock(); return len(idle.conns) == 3 })
+	idle.mu.Lock()
+	idle.conns[0].since = time.Now().Add(-httpIdleConnTimeout)
+	newest := idle.conns[2]
+	idle.mu.Unlock()
+	idle.tick()
+	eventually(t, "the old one is closed", func() bool { open, _ := j.connections(); return open == 2 })
+	if c := idle.take(); c != newest {
+		t.Error("the connection that was used last is not taken first")
+	} else if !idle.add(c) {
+		t.Error("it is not taken back")
+	}
+	idle.mu.Lock()
+	if !idle.ticks {
+		t.Error("nobody will look at the others")
+	}
+	for i := range idle.conns {
+		idle.conns[i].since = time.Now().Add(-httpIdleConnTimeout)
+	}
+	idle.mu.Unlock()
+	idle.tick()
+	eventually(t, "all are closed", func() bool { open, _ := j.connections(); return open == 0 })
+	idle.mu.Lock()
+	defer idle.mu.Unlock()
+	if idle.ticks {
+		t.Error("a timer ticks for nothing")
+	}
+}
+
+// Requests with bodies are http.Transport's; its connections too end with their endpoint.
+func TestConnectionsOfUploadsEndWithTheirEndpoint(t *testing.T) {
+	t.Parallel()
+	echo := func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }
+	a, b := newCountingJob(t, "", echo), newCountingJob(t, "", echo)
+	w := newWorld(t)
+	s := w.publish(discovery.Service{}, a.addr(), b.addr())
+	for range 4 {
+		if got := w.do(w.request(http.MethodPost, host(s), "/", strings.NewReader("body"))); got.body != "body" {
+			t.Fatalf("status %d, %q", got.StatusCode, got.body)
+		}
+	}
+	for name, j := range map[string]*countingJob{"a": a, "b": b} {
+		if open, made := j.connections(); open != 1 || made != 1 {
+			t.Errorf("%s has %d connections of %d for one request at a time", name, open, made)
+		}
+	}
+	w.republish(discovery.Endpoint{JobID: "job-1", Addr: b.addr()})
+	eventually(t, "the connection to the endpoint that went is closed", func() bool { open, _ := a.connections(); return open == 0 })
+	if open, _ := b.connections(); open != 1 {
+		t.Errorf("the other has %d connections", open)
+	}
+}
