@@ -22,7 +22,7 @@ import (
 
 // Most requests of HTTP/1.1 have no body, and need less than http.Transport, which has two goroutines for each connection: one that sends a
 // body while the other reads an answer that may come before its end. Here the goroutine of the request writes it and reads the
-// answer, one after the other, in a third less CPU time for the whole of a request. Writing and reading messages is left to net/http all the same.
+// answer, one after the other, which saves a fifth of the CPU time that a request takes in all. Messages are net/http's to write and read.
 
 // jobConn is a connection to a job that carries requests without bodies, one after the other. Only one request has it at a time,
 // and between two of them it is one of its pool's idle ones.
@@ -243,96 +243,4 @@ func (b *jobBody) end(keep bool) {
 	}
 	b.reader.Reset(nil)
 	readers.Put(b.reader)
-}
-
-// idleConns are a pool's connections that carry no request. The one that was used last is taken first, so that those that are
-// not needed get old.
-type idleConns struct {
-	mu    sync.Mutex
-	conns []*jobConn // the oldest first
-	timer *time.Timer
-	ticks bool // the timer does
-}
-
-// take takes one that is alive; nil: there is none.
-func (i *idleConns) take() *jobConn {
-	for {
-		i.mu.Lock()
-		last := len(i.conns) - 1
-		if last < 0 {
-			i.mu.Unlock()
-			return nil
-		}
-		c := i.conns[last]
-		i.conns[last] = nil
-		i.conns = i.conns[:last]
-		i.mu.Unlock()
-		if c.alive() {
-			return c
-		}
-		_ = c.Close()
-	}
-}
-
-// add keeps a connection for httpIdleConnTimeout. It reports false when there are enough.
-func (i *idleConns) add(c *jobConn) bool {
-	c.since = time.Now()
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if len(i.conns) >= maxIdleConnsPerEndpoint {
-		return false
-	}
-	i.conns = append(i.conns, c)
-	if !i.ticks {
-		i.ticks = true
-		i.tickAfter(httpIdleConnTimeout)
-	}
-	return true
-}
-
-func (i *idleConns) tickAfter(d time.Duration) {
-	if i.timer == nil {
-		i.timer = time.AfterFunc(d, i.tick)
-		return
-	}
-	i.timer.Reset(d)
-}
-
-// tick closes those whose time is over.
-func (i *idleConns) tick() {
-	i.mu.Lock()
-	old := 0
-	for old < len(i.conns) && time.Since(i.conns[old].since) >= httpIdleConnTimeout {
-		old++
-	}
-	over := i.cut(old)
-	if i.ticks = len(i.conns) > 0; i.ticks {
-		i.tickAfter(httpIdleConnTimeout - time.Since(i.conns[0].since))
-	}
-	i.mu.Unlock()
-	closeAll(over)
-}
-
-// close closes them all; a timer may tick once more.
-func (i *idleConns) close() {
-	i.mu.Lock()
-	all := i.cut(len(i.conns))
-	i.mu.Unlock()
-	closeAll(all)
-}
-
-// cut takes the n oldest out. The caller holds mu.
-func (i *idleConns) cut(n int) []*jobConn {
-	if n == 0 {
-		return nil
-	}
-	over := i.conns[:n:n]
-	i.conns = append([]*jobConn(nil), i.conns[n:]...)
-	return over
-}
-
-func closeAll(conns []*jobConn) {
-	for _, c := range conns {
-		_ = c.Close()
-	}
 }
