@@ -117,6 +117,12 @@ func (c *countedConn) Close() error {
 	return err
 }
 
+// sentSince reports that bytes have left, or may leave, beyond the first mark.
+func (c *countedConn) sentSince(mark int64) bool {
+	g, ok := c.Conn.(*gathered)
+	return c.written.Load() > mark && !(ok && g.lost(mark))
+}
+
 // Write takes the rest of a request that the job does not want. Who answers an upload without reading it, as simple servers do, and
 // closes the connection has left an answer to be read, and http.Transport would give it up as soon as a write fails. If
 // there is none, the next read fails, and says the same.
@@ -156,6 +162,7 @@ func newTransport(p *pool) *http.Transport {
 		counted.pool = p
 		if p.protocol == discovery.GRPC {
 			limitUnacked(counted.Conn)
+			counted.Conn = gather(counted.Conn, 0)
 		}
 		return counted, nil
 	}

@@ -23,7 +23,11 @@ func TestConnectionsAreProbed(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		raw, err := conn.(*countedConn).Conn.(*net.TCPConn).SyscallConn()
+		tcp := conn.(*countedConn).Conn
+		if protocol == discovery.GRPC {
+			tcp = tcp.(*gathered).Conn
+		}
+		raw, err := tcp.(*net.TCPConn).SyscallConn()
 		if err != nil {
 			t.Fatal(err)
 		}
