@@ -150,6 +150,8 @@ func newTransport(p *pool) *http.Transport {
 	}
 	if p.protocol == discovery.GRPC {
 		t.Protocols, t.IdleConnTimeout = http2Only, grpcIdleConnTimeout
+		// No table of headers that were sent: ids, deadlines and traces differ from call to call, and drive what does not out of it.
+		t.HTTP2 = &http.HTTP2Config{MaxEncoderHeaderTableSize: 1} // zero is the default
 	}
 	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		p.open.Add(1)
