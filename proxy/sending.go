@@ -84,7 +84,7 @@ func (s *sentBytes) answers() {
 
 // settle counts the use of the connection before.
 func (s *sentBytes) settle() {
-	if s.conn != nil && s.conn.written.Load() > s.mark {
+	if s.conn != nil && s.conn.sentSince(s.mark) {
 		s.n++
 	}
 	s.conn = nil

@@ -34,7 +34,7 @@ func NewServer(h http.Handler, logger *slog.Logger) *http.Server {
 			// A caller that vanished without a word does not hold its streams for longer than this.
 			SendPingTimeout:  time.Minute,
 			PingTimeout:      15 * time.Second,
-			WriteByteTimeout: 2 * time.Minute,
+			WriteByteTimeout: stallLimit, // where connections do not see to it themselves (GatherListener)
 		},
 		// "OPTIONS *" is for the handler to judge like everything else.
 		DisableGeneralOptionsHandler: true,

@@ -117,6 +117,12 @@ func (c *countedConn) Close() error {
 	return err
 }
 
+// sentSince reports that bytes have left, or may leave, beyond the first mark.
+func (c *countedConn) sentSince(mark int64) bool {
+	g, ok := c.Conn.(*gathered)
+	return c.written.Load() > mark && !(ok && g.lost(mark))
+}
+
 // Write takes the rest of a request that the job does not want. Who answers an upload without reading it, as simple servers do, and
 // closes the connection has left an answer to be read, and http.Transport would give it up as soon as a write fails. If
 // there is none, the next read fails, and says the same.
@@ -144,6 +150,8 @@ func newTransport(p *pool) *http.Transport {
 	}
 	if p.protocol == discovery.GRPC {
 		t.Protocols, t.IdleConnTimeout = http2Only, grpcIdleConnTimeout
+		// No table of headers that were sent: ids, deadlines and traces differ from call to call, and drive what does not out of it.
+		t.HTTP2 = &http.HTTP2Config{MaxEncoderHeaderTableSize: 1} // zero is the default
 	}
 	t.DialContext = p.dial
 	return t
@@ -161,6 +169,7 @@ func (p *pool) dial(ctx context.Context, network, addr string) (net.Conn, error)
 	counted.pool = p
 	if p.protocol == discovery.GRPC {
 		limitUnacked(counted.Conn)
+		counted.Conn = gather(counted.Conn, 0)
 	}
 	return counted, nil
 }

@@ -15,7 +15,7 @@ func TestConnectionsAreProbed(t *testing.T) {
 	t.Parallel()
 	for protocol, limit := range map[discovery.Protocol]int{discovery.HTTP: 0, discovery.GRPC: 120_000} {
 		p := newTransport(newPool(newDialer(time.Second), protocol))
-		if p.HTTP2 != nil {
+		if p.HTTP2 != nil && p.HTTP2.SendPingTimeout != 0 {
 			t.Errorf("%s: HTTP/2 is configured, with pings perhaps: a paused job answers none", protocol)
 		}
 		conn, err := p.DialContext(t.Context(), "tcp", listen(t).Addr().String())
@@ -23,7 +23,11 @@ func TestConnectionsAreProbed(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		raw, err := conn.(*countedConn).Conn.(*net.TCPConn).SyscallConn()
+		tcp := conn.(*countedConn).Conn
+		if protocol == discovery.GRPC {
+			tcp = tcp.(*gathered).Conn
+		}
+		raw, err := tcp.(*net.TCPConn).SyscallConn()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -116,7 +116,7 @@ func newWorld(tb testing.TB, configure ...func(*Config)) *world {
 	w.addr = listener.Addr().String()
 	server := NewServer(w.proxy, slog.New(slog.NewTextHandler(testWriter{tb}, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	served := make(chan struct{})
-	go func() { defer close(served); _ = server.Serve(listener) }()
+	go func() { defer close(served); _ = server.Serve(GatherListener(listener)) }()
 	transport := &http.Transport{DisableCompression: true}
 	w.client = &http.Client{
 		Transport:     transport,

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"taskproxy/proxy"
 )
 
 // certificatePeriod is the time between two looks at the certificate's files.
@@ -50,9 +52,10 @@ func openCertificate(certFile, keyFile string, logger *slog.Logger, r prometheus
 // config is for the server that shows the certificate.
 func (c *certificate) config() *tls.Config {
 	return &tls.Config{
-		MinVersion:     tls.VersionTLS12,
-		NextProtos:     []string{"h2", "http/1.1"},
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.current.Load(), nil },
+		MinVersion:         tls.VersionTLS12,
+		NextProtos:         []string{"h2", "http/1.1"},
+		GetCertificate:     func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.current.Load(), nil },
+		GetConfigForClient: proxy.GatherTLS,
 	}
 }
 

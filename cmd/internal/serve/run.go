@@ -202,9 +202,9 @@ func (p *parts) serve(ctx context.Context, cfg Config, on *listeners, logger *sl
 	}
 	if p.certificate != nil {
 		g.Go(func() error { return p.certificate.run(background, cmp.Or(cfg.certificatePeriod, certificatePeriod)) })
-		g.Go(func() error { return ignoreClosed(p.publicServer.ServeTLS(on.public, "", "")) })
+		g.Go(func() error { return ignoreClosed(p.publicServer.ServeTLS(proxy.GatherListener(on.public), "", "")) })
 	} else {
-		g.Go(func() error { return ignoreClosed(p.publicServer.Serve(on.public)) })
+		g.Go(func() error { return ignoreClosed(p.publicServer.Serve(proxy.GatherListener(on.public))) })
 	}
 	g.Go(func() error { return ignoreClosed(p.adminServer.Serve(on.admin)) })
 	if on.debug != nil {

@@ -1,0 +1,112 @@
+package proxy
+
+import (
+	"bufio"
+	"crypto/tls"
+	"net"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+const (
+	// preface is how a connection of HTTP/2 begins (RFC 9113, section 3.4).
+	preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+	// stallLimit is for how long a caller who speaks HTTP/2 may take no byte of what we send.
+	stallLimit = 2 * time.Minute
+
+	// frameBuffer is for frames from callers, in bytes: net/http reads each in two pieces. What is larger goes past it.
+	frameBuffer = 2 << 10
+)
+
+// GatherListener is l with connections on which what the streams of HTTP/2 write leaves together: those that speak it from the first
+// byte, and those of TLS where GatherTLS is the server's tls.Config.GetConfigForClient. HTTP/1.1 is not concerned.
+func GatherListener(l net.Listener) net.Listener { return gatherListener{l} }
+
+type gatherListener struct{ net.Listener }
+
+// Accept is the listener's. A connection that is not one of TCP stays as it is.
+func (l gatherListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if tcp, ok := conn.(tcpConn); ok && err == nil {
+		return &frontConn{tcpConn: tcp}, nil
+	}
+	return conn, err
+}
+
+// GatherTLS sees which connections of a GatherListener will speak HTTP/2 within TLS: a server that does prefers it. It
+// changes nothing in the handshake.
+func GatherTLS(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+	if c, ok := hello.Conn.(*frontConn); ok && slices.Contains(hello.SupportedProtos, "h2") {
+		c.gathered.Store(gather(c.tcpConn, stallLimit))
+	}
+	return nil, nil
+}
+
+// tcpConn is what tunnels want of a connection: to wait without a buffer, and to close one half.
+type tcpConn interface {
+	net.Conn
+	syscall.Conn
+	CloseWrite() error
+}
+
+// frontConn is a caller's connection.
+type frontConn struct {
+	tcpConn
+	gathered atomic.Pointer[gathered] // nil: it is not HTTP/2's
+
+	// The reader's own.
+	seen int           // bytes of the preface; negative: no more are looked at
+	in   *bufio.Reader // nil: net/http has one, or TLS
+}
+
+// Read looks out for the preface, which net/http reads in pieces of its own.
+func (c *frontConn) Read(b []byte) (int, error) {
+	if c.in != nil {
+		return c.in.Read(b)
+	}
+	if g := c.gathered.Load(); g != nil {
+		return g.Read(b)
+	}
+	n, err := c.tcpConn.Read(b)
+	if c.seen >= 0 {
+		c.look(b[:n])
+	}
+	return n, err
+}
+
+func (c *frontConn) look(b []byte) {
+	b = b[:min(len(b), len(preface)-c.seen)]
+	if string(b) != preface[c.seen:c.seen+len(b)] {
+		c.seen = -1
+		return
+	}
+	if c.seen += len(b); c.seen == len(preface) {
+		c.seen = -1
+		g := gather(c.tcpConn, stallLimit)
+		c.in = bufio.NewReaderSize(g, frameBuffer)
+		c.gathered.Store(g)
+	}
+}
+
+// conn is what is written to and closed.
+func (c *frontConn) conn() net.Conn {
+	if g := c.gathered.Load(); g != nil {
+		return g
+	}
+	return c.tcpConn
+}
+
+// Write may gather b with what follows.
+func (c *frontConn) Write(b []byte) (int, error) { return c.conn().Write(b) }
+
+// SetWriteDeadline has no effect on HTTP/2: see stallLimit.
+func (c *frontConn) SetWriteDeadline(t time.Time) error { return c.conn().SetWriteDeadline(t) }
+
+// SetDeadline is SetReadDeadline and SetWriteDeadline.
+func (c *frontConn) SetDeadline(t time.Time) error { return c.conn().SetDeadline(t) }
+
+// Close lets what was written leave.
+func (c *frontConn) Close() error { return c.conn().Close() }

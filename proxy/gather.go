@@ -1,0 +1,187 @@
+package proxy
+
+import (
+	"errors"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// mostGathered is how much may wait to go out, in bytes; the last write may bring a little more.
+	mostGathered = 32 << 10
+	// ungathered is what is not worth a copy, in bytes: so much goes out by itself.
+	ungathered = 8 << 10
+)
+
+// gatherBuffers has buffers for what waits, as *[]byte. A connection that has nothing to say has none.
+var gatherBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
+
+// gathered is a connection of HTTP/2, on which many streams write a few bytes each: net/http flushes every frame by itself, and one unary
+// call has five or six of them, to its caller and to its job. Here they wait until whoever is about to write as well has had its
+// turn, and leave together. Nobody waits for a timer: what is alone leaves at once.
+//
+// Write takes the bytes and returns, unless much waits already. A failure is the next Write's. Safe for concurrent use.
+type gathered struct {
+	net.Conn
+	stall time.Duration // for how long the other side may take no byte; zero: as long as it likes
+
+	mu      sync.Mutex
+	change  sync.Cond // less is waiting, nobody is sending any more, or it is over
+	waiting *[]byte   // nil: nothing is
+	busy    bool      // somebody is sending, or about to
+	closed  bool
+	sent    int64     // bytes that have left
+	err     error     // why nothing leaves any more
+	until   time.Time // the connection's deadline for writes; zero: none
+}
+
+// gather makes conn a gathered connection. Whoever wants to write uses that from then on.
+func gather(conn net.Conn, stall time.Duration) *gathered {
+	g := &gathered{Conn: conn, stall: stall}
+	g.change.L = &g.mu
+	return g
+}
+
+// Write takes all of b, or as much as has left when it fails.
+func (g *gathered) Write(b []byte) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for g.busy && g.err == nil && !g.closed && (len(b) >= ungathered || g.waiting != nil && len(*g.waiting) >= mostGathered) {
+		g.change.Wait()
+	}
+	switch {
+	case g.err != nil:
+		return 0, g.err
+	case g.closed:
+		return 0, net.ErrClosed
+	case len(b) >= ungathered:
+		g.busy = true
+		n := g.send(b)
+		g.rest()
+		return n, g.err
+	}
+	if g.waiting == nil {
+		g.waiting = gatherBuffers.Get().(*[]byte)
+	}
+	*g.waiting = append(*g.waiting, b...)
+	if !g.busy {
+		g.busy = true
+		go g.run()
+	}
+	return len(b), nil
+}
+
+// run sends what waits until nothing does.
+func (g *gathered) run() {
+	runtime.Gosched() // it is the others' turn
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for g.waiting != nil && g.err == nil {
+		out := g.waiting
+		g.waiting = nil
+		g.change.Broadcast()
+		g.send(*out)
+		*out = (*out)[:0]
+		gatherBuffers.Put(out)
+	}
+	g.busy = false
+	g.change.Broadcast()
+	if g.closed {
+		_ = g.Conn.Close()
+	}
+}
+
+// rest is for what has come, or happened, while send was busy for somebody else than run. The caller holds mu.
+func (g *gathered) rest() {
+	if g.waiting != nil || g.closed {
+		go g.run()
+		return
+	}
+	g.busy = false
+	g.change.Broadcast()
+}
+
+// send sends b and returns how much of it left. The caller holds mu, which is free meanwhile, and has set busy.
+func (g *gathered) send(b []byte) (sent int) {
+	for sent < len(b) && g.err == nil {
+		g.putOff()
+		g.mu.Unlock()
+		n, err := g.Conn.Write(b[sent:])
+		g.mu.Lock()
+		sent += n
+		g.sent += int64(n)
+		if err != nil && (n == 0 || g.closed || !errors.Is(err, os.ErrDeadlineExceeded)) { // else it is slow, but not stalled
+			g.fail(err)
+		}
+	}
+	return sent
+}
+
+// putOff puts the deadline off. Not each time: that would cost a tenth of what a write does.
+func (g *gathered) putOff() {
+	if g.stall == 0 || g.closed {
+		return
+	}
+	if now := time.Now(); g.until.Sub(now) < g.stall-g.stall/8 {
+		g.until = now.Add(g.stall)
+		_ = g.Conn.SetWriteDeadline(g.until)
+	}
+}
+
+// fail ends the sending. What the other side said before it hung up can still be read.
+func (g *gathered) fail(err error) {
+	g.err = err
+	g.change.Broadcast()
+	if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+		_ = g.Conn.Close()
+	}
+}
+
+// lost reports that of all that was written nothing beyond the first n bytes has left, or ever will.
+func (g *gathered) lost(n int64) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.err != nil && g.sent <= n
+}
+
+// SetWriteDeadline does nothing: who writes does not wait for the other side, and stall is its limit.
+func (g *gathered) SetWriteDeadline(time.Time) error { return nil }
+
+// SetDeadline is the reader's.
+func (g *gathered) SetDeadline(t time.Time) error { return g.SetReadDeadline(t) }
+
+// Close ends the reading and further writes. What was written leaves, as a kernel would see to, or has lastWordTime to.
+func (g *gathered) Close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case !g.busy || g.err != nil:
+		g.closed = true
+		return g.Conn.Close()
+	case g.closed:
+		return net.ErrClosed
+	}
+	g.closed = true // run closes the connection
+	g.change.Broadcast()
+	_ = g.Conn.SetWriteDeadline(time.Now().Add(lastWordTime))
+	return g.Conn.SetReadDeadline(time.Unix(1, 0))
+}
+
+// Read is the connection's.
+func (g *gathered) Read(b []byte) (int, error) {
+	n, err := g.Conn.Read(b)
+	if err != nil && errors.Is(err, os.ErrDeadlineExceeded) && g.isClosed() {
+		err = net.ErrClosed
+	}
+	return n, err
+}
+
+func (g *gathered) isClosed() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.closed
+}
