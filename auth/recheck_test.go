@@ -41,6 +41,7 @@ func (c *fickle) CheckOperationPermission(ctx context.Context, login, operationI
 // address, and of everybody. The answer takes as long as the cluster needs for it, and is the cluster's.
 func TestRecheckGetsItsTurn(t *testing.T) {
 	t.Parallel()
+	const crowded = DefaultLookupsPerCaller + maxQueue + 16 // more than one party may have under way and waiting
 	revoke := func(c *fickle) { c.revoked.Store(true) }
 	for _, tc := range []struct {
 		name   string
@@ -51,26 +52,26 @@ func TestRecheckGetsItsTurn(t *testing.T) {
 		asks   int // askers at a time
 		ask    func(ctx context.Context, a *Authorizer, asker, i int)
 	}{
-		{"bad tokens of his address", revoke, ErrUnauthenticated, 1, 20 * time.Millisecond, 400, func(ctx context.Context, a *Authorizer, asker, i int) {
+		{"bad tokens of his address", revoke, ErrUnauthenticated, 1, 20 * time.Millisecond, crowded, func(ctx context.Context, a *Authorizer, asker, i int) {
 			_, _ = a.Authenticate(ctx, here, token(fmt.Sprint("bad ", asker, i)))
 		}},
 		{"his own token", revoke, ErrUnauthenticated, 1, time.Second, 1, func(ctx context.Context, a *Authorizer, _, _ int) {
 			_, _ = a.Authenticate(ctx, here, token("good"))
 		}},
-		{"his own token, and no places for it", revoke, ErrUnauthenticated, 1, time.Second, 200, func(ctx context.Context, a *Authorizer, asker, i int) {
+		{"his own token, and no places for it", revoke, ErrUnauthenticated, 1, time.Second, crowded, func(ctx context.Context, a *Authorizer, asker, i int) {
 			if asker > 0 {
 				_, _ = a.Authenticate(ctx, here, token(fmt.Sprint("bad ", asker, i)))
 			} else {
 				_, _ = a.Authenticate(ctx, here, token("good"))
 			}
 		}},
-		{"other good tokens", func(*fickle) {}, nil, 2, time.Second, 200, func(ctx context.Context, a *Authorizer, asker, _ int) {
+		{"other good tokens", func(*fickle) {}, nil, 2, time.Second, crowded, func(ctx context.Context, a *Authorizer, asker, _ int) {
 			_, _ = a.Authenticate(ctx, here, token(fmt.Sprint("good ", asker)))
 		}},
-		{"his other operations", func(c *fickle) { c.denied.Store(true) }, ErrDenied, 2, time.Second, 200, func(ctx context.Context, a *Authorizer, asker, _ int) {
+		{"his other operations", func(c *fickle) { c.denied.Store(true) }, ErrDenied, 2, time.Second, crowded, func(ctx context.Context, a *Authorizer, asker, _ int) {
 			_, _ = a.Authorize(ctx, "user-good", fmt.Sprintf("%x-0-3e8-0", asker), read)
 		}},
-		{"everybody", revoke, ErrUnauthenticated, 1, 2 * time.Second, 300, func(ctx context.Context, a *Authorizer, asker, i int) {
+		{"everybody", revoke, ErrUnauthenticated, 1, 2 * time.Second, crowded, func(ctx context.Context, a *Authorizer, asker, i int) {
 			from := netip.AddrFrom4([4]byte{10, 0, byte(asker >> 8), byte(asker)})
 			_, _ = a.Authenticate(ctx, from, token(fmt.Sprint("bad ", asker, i)))
 		}},
@@ -95,7 +96,7 @@ func TestRecheckGetsItsTurn(t *testing.T) {
 						group.Go(func() {
 							for i := 0; ctx.Err() == nil; i++ {
 								tc.ask(ctx, a, asker, i)
-								time.Sleep(20 * time.Millisecond)
+								time.Sleep(100 * time.Millisecond)
 							}
 						})
 					}

@@ -26,7 +26,7 @@ const minRatio = 12
 // "x-sequential" is how many times faster the cycle is; below minRatio the benchmark fails. "calls" are those that arrive at
 // the cluster.
 func BenchmarkCycle(b *testing.B) {
-	s := newScale(b)
+	s := newScale(b, scaleOperations)
 	s.cluster.Faults().SetCost(scaleCost)
 	calls := func(b *testing.B, calls map[string]int) {
 		b.Helper()

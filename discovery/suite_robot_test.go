@@ -77,10 +77,10 @@ func repeated(annotations string) string {
 		if err != nil {
 			return s
 		}
-		text := strings.Repeat(m[1], n)
 		if strings.ContainsAny(m[1], "[]{}") {
-			return text
+			return strings.Repeat(m[1], n)
 		}
-		return strconv.Quote(text)
+		quoted := strconv.Quote(m[1]) // once: some texts are many megabytes
+		return `"` + strings.Repeat(quoted[1:len(quoted)-1], n) + `"`
 	})
 }

@@ -181,10 +181,10 @@ func TestPipelinedRequests(t *testing.T) {
 	}
 }
 
-// Messages of 64 MiB and metadata of 40 KiB pass in both directions; a job learns that its caller has left, and a deadline is the job's too.
+// Messages of 8 MiB, more than any buffer or window holds, and metadata of 40 KiB pass in both directions; a job learns that its caller has left, and a deadline is the job's too.
 func TestGRPCExtremes(t *testing.T) {
 	t.Parallel()
-	const large = 64 << 20
+	const large = 8 << 20
 	seen := make(chan string, 10)
 	l := listen(t)
 	server := grpc.NewServer(grpc.MaxRecvMsgSize(large+1<<10), grpc.MaxSendMsgSize(large+1<<10), grpc.StreamInterceptor(
@@ -278,7 +278,7 @@ func TestGRPCExtremes(t *testing.T) {
 	})
 	// The caller has nothing to say, and learns it all the same.
 	t.Run("the job is gone", func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		stream, err := client.FullDuplexCall(ctx)
 		if err != nil {

@@ -453,7 +453,7 @@ func TestBrokenWhileTheCallerIsSilent(t *testing.T) {
 	w := newWorld(t)
 	t.Run("gRPC", func(t *testing.T) {
 		s := w.publish(discovery.Service{Name: "rpc", Protocol: discovery.GRPC}, hangUp(200))
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		stream, err := w.dialGRPC(host(s)).FullDuplexCall(ctx)
 		if err != nil {

@@ -27,7 +27,7 @@ func dial(tb testing.TB, w *world) net.Conn {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		tb.Fatal(err)
 	}
 	return conn

@@ -181,7 +181,7 @@ func TestBodyThatNobodyHasReadIsBrokenOff(t *testing.T) {
 	defer transport.CloseIdleConnections()
 	body, caller := io.Pipe()
 	defer caller.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer context.AfterFunc(ctx, func() { caller.Close() })()
 	defer cancel()
 	r, _ := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr, body)

@@ -70,9 +70,15 @@ func TestGRPCCallOfAnHTTPService(t *testing.T) {
 		"something like h2": {serveBytes(t, "\x00\x00\x00\x04\x00\x00\x00\x00\x00hunter2"), codes.Unavailable, "speaks HTTP/2 alone"},
 	} {
 		s := w.publish(discovery.Service{}, c.addr)
-		_, err := w.dialGRPC(host(s)).UnaryCall(t.Context(), &testpb.SimpleRequest{})
-		if status.Code(err) != c.code {
-			t.Errorf("%s: got %v, want %v", name, err, c.code)
+		var err error
+		for range 20 { // a server that resets the connection may do so before its first words are read, and then nobody knows them
+			_, err = w.dialGRPC(host(s)).UnaryCall(t.Context(), &testpb.SimpleRequest{})
+			if status.Code(err) != c.code {
+				t.Errorf("%s: got %v, want %v", name, err, c.code)
+			}
+			if strings.Contains(status.Convert(err).Message(), c.want) {
+				break
+			}
 		}
 		checkHint(t, name, status.Convert(err).Message(), c.want, "declared http", `protocol="grpc"`)
 	}

@@ -490,8 +490,8 @@ func TestTunnelEndsWhateverTheCallerDoes(t *testing.T) {
 			_, _ = io.Copy(io.Discard, rest)
 		}, func(net.Conn) {}},
 		"goes on sending": {func(_ net.Conn, rest *bufio.Reader) { _, _ = io.Copy(io.Discard, rest) }, func(conn net.Conn) {
-			for {
-				if _, err := conn.Write(make([]byte, 60000)); err != nil {
+			for zeros := make([]byte, 60000); ; {
+				if _, err := conn.Write(zeros); err != nil {
 					return
 				}
 			}

@@ -138,7 +138,7 @@ func TestTunnelLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	_, _ = io.WriteString(conn, handshakeBytes(host(s))+"early from the caller;")
 	reader := bufio.NewReader(conn)
 	res, err := http.ReadResponse(reader, nil)

@@ -307,7 +307,7 @@ func TestStreamDoesNotOutliveItsTokenByItsCallersDoing(t *testing.T) {
 				flood.Go(func() {
 					for i := 0; ctx.Err() == nil; i++ {
 						_ = present(fmt.Sprint("bad ", g, i))
-						time.Sleep(20 * time.Millisecond)
+						time.Sleep(200 * time.Millisecond)
 					}
 				})
 			}

@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -125,7 +126,7 @@ func newWorld(tb testing.TB, configure ...func(*Config)) *world {
 	tb.Cleanup(func() {
 		transport.CloseIdleConnections()
 		w.proxy.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := server.Shutdown(ctx); err != nil {
 			tb.Errorf("shut down: %v", err)
@@ -146,11 +147,23 @@ func listen(tb testing.TB) net.Listener {
 	return l
 }
 
-// deadAddr is an address at which nobody listens.
+// deadAddr is an address that refuses connections. It is taken for as long as the test lasts: nobody else gets its port.
 func deadAddr(tb testing.TB) string {
-	l := listen(tb)
-	defer l.Close()
-	return l.Addr().String()
+	tb.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	syscall.CloseOnExec(fd)
+	tb.Cleanup(func() { _ = syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		tb.Fatal(err)
+	}
+	name, err := syscall.Getsockname(fd)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return fmt.Sprint("127.0.0.1:", name.(*syscall.SockaddrInet4).Port)
 }
 
 // publish adds a service and puts all of them into the routing table. It returns the service as the table has it.
@@ -279,7 +292,7 @@ func (w *world) raw(text string) answer {
 		w.tb.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	if _, err := io.WriteString(conn, text); err != nil {
 		w.tb.Fatal(err)
 	}
@@ -348,7 +361,7 @@ func rawJob(tb testing.TB, f func(conn net.Conn, r *http.Request, rest *bufio.Re
 			}
 			wg.Go(func() {
 				defer conn.Close()
-				_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+				_ = conn.SetDeadline(time.Now().Add(time.Minute))
 				reader := bufio.NewReader(conn)
 				r, err := http.ReadRequest(reader)
 				if err != nil {
@@ -390,7 +403,7 @@ func (l *lines) text() string {
 // wait returns the record of a request: the line is written when the handler ends, after the caller has the answer.
 func (l *lines) wait(tb testing.TB, requestID string) map[string]any {
 	tb.Helper()
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for ; time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		for line := range strings.Lines(l.text()) {
 			var record map[string]any
@@ -406,7 +419,7 @@ func (l *lines) wait(tb testing.TB, requestID string) map[string]any {
 // eventually polls for a condition that another goroutine brings about.
 func eventually(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if ok() {
 			return
 		}

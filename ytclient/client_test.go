@@ -26,9 +26,15 @@ const robotToken = "robot-token"
 // newClient returns a client of a cluster that is one handler: what a real cluster answers only on a bad day.
 func newClient(t *testing.T, h http.HandlerFunc) *Client {
 	t.Helper()
+	return newClientWithin(t, time.Minute, h)
+}
+
+// newClientWithin is newClient with a deadline for calls that somebody waits for.
+func newClientWithin(t *testing.T, timeout time.Duration, h http.HandlerFunc) *Client {
+	t.Helper()
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
-	c, err := New(Config{Proxy: srv.URL, Token: func() (string, error) { return robotToken, nil }, CallTimeout: 2 * time.Second})
+	c, err := New(Config{Proxy: srv.URL, Token: func() (string, error) { return robotToken, nil }, CallTimeout: timeout})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +106,7 @@ func TestWhoAmIAnswers(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			login, err := newClient(t, tt.h).WhoAmI(t.Context(), Credentials{Kind: OAuth, Secret: "s"})
+			login, err := newClientWithin(t, 2*time.Second, tt.h).WhoAmI(t.Context(), Credentials{Kind: OAuth, Secret: "s"})
 			if login != tt.login || !errors.Is(err, tt.err) || errors.Is(err, ErrOddAnswer) != errors.Is(tt.err, ErrOddAnswer) {
 				t.Errorf("WhoAmI = %q, %v; want %q, %v", login, err, tt.login, tt.err)
 			}
@@ -264,7 +270,7 @@ func TestBrokenConnectionIsTriedOnceMore(t *testing.T) {
 func TestOverloadIsNotMistakenForAnOutage(t *testing.T) {
 	t.Parallel()
 	// The SDK retries 904 until its time is up and then says only that.
-	c := newClient(t, ytError(400, 904))
+	c := newClientWithin(t, 2*time.Second, ytError(400, 904))
 	if _, err := c.CheckOperationPermission(t.Context(), "alice", "1-2-3e803e8-4", Read); !errors.Is(err, ErrOverloaded) {
 		t.Errorf("err = %v, want ErrOverloaded", err)
 	}
@@ -364,7 +370,7 @@ func TestOverloadIsSeenToTheEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var whoAmIs, checks atomic.Int32
-			c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
+			c := newClientWithin(t, 2*time.Second, func(w http.ResponseWriter, r *http.Request) {
 				tries := &checks
 				if strings.HasSuffix(r.URL.Path, "whoami") {
 					tries = &whoAmIs

@@ -12,10 +12,16 @@ import (
 	"taskproxy/ytclient/ytlocal/scheduler"
 )
 
-// manyJobs is an operation of which one task has so many jobs, and its name so many bytes, beside two small ones.
+// manyJobs is an operation of which one task has so many jobs, and its name so many bytes, beside two small ones. A long name is made
+// shorter, and all bounds with it.
 func manyJobs(t *testing.T, n, length int) (cluster *ytlocal.Cluster, client *Client, id, name string) {
 	t.Helper()
 	l := newLongListing(t, maxAnswer)
+	if length > 1<<10 {
+		const times = 16
+		l.smaller(times)
+		length /= times
+	}
 	id, name = "1-0-3e803e8-1", strings.Repeat("x", length)
 	jobs := []scheduler.Job{{ID: "1-1-3e80384-1", Task: "server", Address: "n:1"}, {ID: "ffffffff-1-3e80384-1", Task: "other", Address: "n:1"}}
 	for i := range n {
@@ -39,10 +45,10 @@ func TestListTaskJobs(t *testing.T) {
 		{5, 10, []string{"server", "other"}, 7, 1}, // those of others may be among them
 		{5, 10, nil, 7, 1},
 		{5, 10, []string{"nothing"}, 0, 1},
-		{5_000, 10, []string{"server"}, 1, 1},
-		{5_000, 10, []string{"server", "other"}, 2, 3},
-		{2_500, 10, nil, 2_502, 3},
-		{2_500, 10, []string{strings.Repeat("x", 10), "server"}, 2_501, 5},
+		{2_100, 10, []string{"server"}, 1, 1},
+		{2_100, 10, []string{"server", "other"}, 2, 3},
+		{2_100, 10, nil, 2_102, 3},
+		{2_100, 10, []string{strings.Repeat("x", 10), "server"}, 2_101, 5},
 		{800, 48 << 10, []string{"server"}, 1, 1},
 		{800, 48 << 10, []string{"server", "other"}, 2, 3},
 	} {
@@ -122,8 +128,9 @@ func TestListTaskJobsUnfiltered(t *testing.T) {
 func TestGetOperationTooLong(t *testing.T) {
 	t.Parallel()
 	l := newLongListing(t, maxAnswer)
+	m := l.smaller(16)
 	id := l.operation("alice", 100)
-	for i, length := range []int{maxOperation, 10} {
+	for i, length := range []int{m.operation, 10} {
 		op := scheduler.Operation{ID: id, User: "eve", Spec: map[string]any{"description": strings.Repeat("x", length)}}
 		if err := l.cluster.Scheduler().Pretend(op, nil); err != nil {
 			t.Fatal(err)

@@ -79,8 +79,9 @@ const (
 	kinds
 )
 
-// pace is the least time between two messages of a stream, or two calls. It keeps the processor free for what else is tested here.
-const pace = 5 * time.Millisecond
+// pace is the least time between two messages of a stream, two calls, or two GETs of one caller. It keeps the processor free for what
+// else is tested here.
+const pace = 20 * time.Millisecond
 
 // calm notes the kills so far; the function that it returns tells whether there was none since, and none under way.
 func (l *load) calm() func() bool {
@@ -95,6 +96,7 @@ func (l *load) fetch(ctx context.Context, who *caller) {
 	for ctx.Err() == nil {
 		l.get(transport)
 		who.answered.Add(1)
+		time.Sleep(pace)
 	}
 }
 
@@ -104,7 +106,7 @@ func (l *load) stream(ctx context.Context) {
 	defer transport.CloseIdleConnections()
 	var under sync.WaitGroup
 	defer under.Wait()
-	for tick := time.NewTicker(2 * pace); ; {
+	for tick := time.NewTicker(pace); ; {
 		select {
 		case <-ctx.Done():
 			tick.Stop()
@@ -131,7 +133,7 @@ func (l *load) get(transport *http.Transport) {
 		l.delayed.Add(1)
 		defer l.delayed.Add(-1)
 	}
-	res, err := (&http.Client{Transport: transport, Timeout: 4 * patience}).Do(req)
+	res, err := (&http.Client{Transport: transport, Timeout: 2 * patience}).Do(req)
 	if err != nil {
 		l.t.Errorf("GET: %v", err)
 		return
@@ -361,7 +363,7 @@ func (l *load) pause(j scheduler.Job) {
 	stopProcess(l.t, j.PID)
 	before := l.counts[waiting].Load()
 	l.paused.Store(j.ID)
-	until(l.t, "requests wait for the paused job", func() bool { return l.counts[waiting].Load() > before+30 })
+	until(l.t, "requests wait for the paused job", func() bool { return l.counts[waiting].Load() > before+15 })
 }
 
 // resume lets it go on, and returns when what has waited is answered by it.
@@ -370,5 +372,5 @@ func (l *load) resume(j scheduler.Job) {
 	l.paused.Store("nobody")
 	before := l.counts[late].Load()
 	continueProcess(l.t, j.PID)
-	until(l.t, "those who waited got their answers", func() bool { return l.counts[late].Load() > before+10 && l.delayed.Load() == 0 })
+	until(l.t, "those who waited got their answers", func() bool { return l.counts[late].Load() > before+5 && l.delayed.Load() == 0 })
 }

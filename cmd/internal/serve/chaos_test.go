@@ -76,12 +76,12 @@ func serveAll(ctx context.Context, info job.Info, listener net.Listener) error {
 
 // TestChaos is the short form of what TestE2EChaos does for minutes.
 func TestChaos(t *testing.T) {
-	chaos(t, 50, time.Second/2, time.Second, time.Second/2)
+	chaos(t, 20, time.Second/2, time.Second, time.Second/2)
 }
 
 // chaos: jobs are killed one after the other, and paused; other people's operations come and go; the routing table changes
-// so many times; the cluster is away, refuses connections and says nothing, for a while each. Nothing of that concerns the callers (load
-// tells what may fail), and what all that took is given back.
+// so many times, a multiple of 20; the cluster is away, refuses connections and says nothing, for a while each. Nothing of that concerns
+// the callers (load tells what may fail), and what all that took is given back.
 func chaos(t *testing.T, changes int, pause, outage, grantTTL time.Duration) {
 	given := goleak.IgnoreCurrent()
 	before := descriptors(t)
@@ -149,7 +149,7 @@ func chaos(t *testing.T, changes int, pause, outage, grantTTL time.Duration) {
 		switch i * 100 / changes {
 		case 10, 50, 90:
 			victim()
-		case 14, 34, 54, 74, 94: // somebody's operation ends, another one begins
+		case 15, 35, 55, 75, 95: // somebody's operation ends, another one begins
 			must(t, c.Scheduler().Abort(other, ""))
 			other = c.start(t, c.mallory, "other", 1, everyPort)
 		case 20:
@@ -212,7 +212,8 @@ func chaos(t *testing.T, changes int, pause, outage, grantTTL time.Duration) {
 }
 
 // mostHeap is what a load may leave in use while the process runs, in bytes: buffers that wait to be used again, and what is known of
-// jobs that ended. It is less than what is left if each of some ten thousand requests left a kilobyte.
+// jobs that ended. It is less than what is left if each of the short form's two thousand requests left a buffer of 4 KiB, or each of the
+// long one's ten thousand and more a kilobyte.
 const mostHeap = 6 << 20
 
 // mostHeapLate is what a request may leave that waited for a paused job, in bytes. They all wait at a time, and the runtime keeps half a

@@ -98,13 +98,18 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// until waits for something that must become so.
+// patience is how long a test waits for what has no time limit of its own.
+const patience = time.Minute
+
+// until waits for something that must become so. It looks often at first, and less often the longer that takes: to look costs time too.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+	pause := 5 * time.Millisecond
+	for deadline := time.Now().Add(patience); !ok(); pause = min(2*pause, 40*time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain until %s", what)
 		}
+		time.Sleep(pause)
 	}
 }
 

@@ -15,46 +15,65 @@ import (
 // What is promised about time, seen from outside: the product as it is started, a cluster, processes that are jobs, and
 // requests over sockets.
 
+// within tries what is promised to take no longer than limit. A machine that others use is slow now and then, so the promise is
+// broken only if it is three times. try does all that has to be done before, and returns how long the rest took.
+func within(t *testing.T, limit time.Duration, what string, try func() time.Duration) {
+	t.Helper()
+	var all []time.Duration
+	for range 3 {
+		took := try()
+		if took <= limit {
+			return
+		}
+		all = append(all, took)
+	}
+	t.Errorf("%s took %s, want %s at most", what, all, limit)
+}
+
 // A new operation is reached one period later, also when nobody asks for it.
 func TestNewOperationWithinAPeriod(t *testing.T) {
 	t.Parallel()
 	const period = 2 * time.Second
 	c := startTestCluster(t)
 	r := c.startReplica(t, "--discovery-period="+period.String())
-	// The worst moment is just after a cycle. Until the jobs are among the endpoints nobody asks for the name: that would start
-	// a cycle sooner.
-	cycles := r.metric(t, "discovery_success_total")
-	until(t, "another cycle is over", func() bool { return r.metric(t, "discovery_success_total") > cycles })
-	id := c.start(t, c.alice, "server", 2, everyPort)
-	c.jobs(t, id, 2)
-	answers := time.Now()
-	until(t, "both jobs are endpoints", func() bool { return r.metric(t, "endpoints") == 2 })
-	got := r.get(t, c.alice, discovery.ShortID(id, "server", "port_0"))
-	if took := time.Since(answers); got.status != http.StatusOK || took > period+time.Second {
-		t.Errorf("got %s, %s after the jobs answered; want it within a period of %s and a second", got, took, period)
-	}
+	endpoints := 0.
+	within(t, period+time.Second, "the way of new jobs to the endpoints", func() time.Duration {
+		// The worst moment is just after a cycle. Until the jobs are among the endpoints nobody asks for the name: that would start
+		// a cycle sooner.
+		cycles := r.metric(t, "discovery_success_total")
+		until(t, "another cycle is over", func() bool { return r.metric(t, "discovery_success_total") > cycles })
+		id := c.start(t, c.alice, "server", 2, everyPort)
+		c.jobs(t, id, 2)
+		answers := time.Now()
+		endpoints += 2
+		until(t, "both jobs are endpoints", func() bool { return r.metric(t, "endpoints") == endpoints })
+		took := time.Since(answers)
+		if got := r.get(t, c.alice, discovery.ShortID(id, "server", "port_0")); got.status != http.StatusOK {
+			t.Errorf("got %s", got)
+		}
+		return took
+	})
 }
 
 // A new operation is reached at once when somebody asks for it, however long the period is.
 func TestNewOperationThatSomebodyAsksFor(t *testing.T) {
 	t.Parallel()
-	const limit = 3 * time.Second
 	c := startTestCluster(t)
 	r := c.startReplica(t, "--discovery-period=1m")
-	id := c.start(t, c.alice, "server", 1, everyPort)
-	began := time.Now()
-	label := discovery.ShortID(id, "server", "port_0")
-	got := r.get(t, c.alice, label)
-	if got.status == http.StatusNotFound {
-		t.Errorf("the first answer is %s", got)
-	}
-	until(t, "the job answers", func() bool {
-		got = r.get(t, c.alice, label)
-		return got.status == http.StatusOK
+	within(t, 3*time.Second, "an answer of the job", func() time.Duration {
+		id := c.start(t, c.alice, "server", 1, everyPort)
+		began := time.Now()
+		label := discovery.ShortID(id, "server", "port_0")
+		got := r.get(t, c.alice, label)
+		if got.status == http.StatusNotFound {
+			t.Errorf("the first answer is %s", got)
+		}
+		until(t, "the job answers", func() bool {
+			got = r.get(t, c.alice, label)
+			return got.status == http.StatusOK
+		})
+		return time.Since(began)
 	})
-	if took := time.Since(began); took > limit {
-		t.Errorf("answered after %s, want %s at most", took, limit)
-	}
 }
 
 // The port of a job that was killed may be somebody else's the next moment. After the first connection that it did not take
@@ -99,7 +118,7 @@ func TestKilledJobGetsNoRequest(t *testing.T) {
 				return r.metric(t, "upstream_retries_total") > 0 || got.status != http.StatusOK
 			})
 			other := listenAsImpostor(t, addressOf(dead))
-			for end := time.Now().Add(while); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			for end := time.Now().Add(while); time.Now().Before(end); time.Sleep(25 * time.Millisecond) {
 				got := r.get(t, c.alice, label)
 				if n := other.connections.Load(); n > 0 {
 					t.Fatalf("somebody else has the port by now and got %d connections; the caller got %s", n, got)
@@ -129,7 +148,7 @@ func TestJobsKilledInARow(t *testing.T) {
 			return r.metric(t, "upstream_retries_total") > before
 		})
 		other := listenAsImpostor(t, addressOf(dead))
-		for end := time.Now().Add(1200 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		for end := time.Now().Add(1200 * time.Millisecond); time.Now().Before(end); time.Sleep(25 * time.Millisecond) {
 			got := r.get(t, c.alice, label)
 			if n := other.connections.Load(); n > 0 {
 				t.Fatalf("job %d: somebody else has the port by now and got %d connections; the caller got %s", i, n, got)
@@ -141,27 +160,26 @@ func TestJobsKilledInARow(t *testing.T) {
 // A job that was aborted and runs elsewhere now is found by the request that fails, not by the next cycle.
 func TestMovedJobIsFoundSoon(t *testing.T) {
 	t.Parallel()
-	const limit = 2 * time.Second
 	c := startTestCluster(t)
-	id := c.start(t, c.alice, "server", 1, everyPort)
-	old := c.jobs(t, id, 1)[0]
 	r := c.startReplica(t, "--discovery-period=1m")
-	label := discovery.ShortID(id, "server", "port_0")
-	until(t, "the job answers", func() bool { return r.get(t, c.alice, label).job.JobID == old.ID })
+	within(t, 2*time.Second, "the way to the next job", func() time.Duration {
+		id := c.start(t, c.alice, "server", 1, everyPort)
+		old := c.jobs(t, id, 1)[0]
+		label := discovery.ShortID(id, "server", "port_0")
+		until(t, "the job answers", func() bool { return r.get(t, c.alice, label).job.JobID == old.ID })
 
-	kill(t, old)
-	if got := r.get(t, c.alice, label); got.status == http.StatusNotFound {
-		t.Errorf("got %s, but the service is still there", got)
-	}
-	next := c.jobs(t, id, 1, old.ID)[0]
-	answers := time.Now()
-	if next.Ports[0] == old.Ports[0] {
-		t.Fatal("the next job has the same port")
-	}
-	until(t, "the next job answers", func() bool { return r.get(t, c.alice, label).job.JobID == next.ID })
-	if took := time.Since(answers); took > limit {
-		t.Errorf("found after %s, want %s at most", took, limit)
-	}
+		kill(t, old)
+		if got := r.get(t, c.alice, label); got.status == http.StatusNotFound {
+			t.Errorf("got %s, but the service is still there", got)
+		}
+		next := c.jobs(t, id, 1, old.ID)[0]
+		answers := time.Now()
+		if next.Ports[0] == old.Ports[0] {
+			t.Fatal("the next job has the same port")
+		}
+		until(t, "the next job answers", func() bool { return r.get(t, c.alice, label).job.JobID == next.ID })
+		return time.Since(answers)
+	})
 }
 
 // An author whose operation is the older one renames its service so that it hashes to the ID of somebody else's. Nobody who

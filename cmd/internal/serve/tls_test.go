@@ -299,7 +299,7 @@ func TestCertificateRotationUnderLoad(t *testing.T) {
 	}
 	config := w.authority.trusts("h2")
 	config.ServerName = w.host
-	for serial := int64(101); serial <= 110; serial++ {
+	for serial := int64(101); serial <= 106; serial++ {
 		cert, key := w.authority.issue(t, serial, time.Now().AddDate(1, 0, 0))
 		if serial%3 == 0 {
 			w.secret.swap(cert, "garbage") // and nobody notices
@@ -315,5 +315,5 @@ func TestCertificateRotationUnderLoad(t *testing.T) {
 	}
 	cancel()
 	wg.Wait()
-	t.Logf("%d requests, 10 certificates", answered.Load())
+	t.Logf("%d requests, 6 certificates", answered.Load())
 }
