@@ -112,7 +112,7 @@ bench-peers: $(CACHE)/bench/caddy-$(CADDY_VERSION) $(CACHE)/bench/envoy-$(ENVOY_
 	go build -trimpath -ldflags "$(LDFLAGS)" -o $(CACHE)/bench/ ./cmd/task-proxy ./testdata/bench
 	ln -sf caddy-$(CADDY_VERSION) $(CACHE)/bench/caddy
 	ln -sf envoy-$(ENVOY_VERSION)/bin/envoy $(CACHE)/bench/envoy
-	BIN=$(CACHE)/bench $(CACHE)/bench/bench run $(BENCH_FLAGS) >$(CACHE)/bench/results.md
+	BIN=$(CACHE)/bench $(CACHE)/bench/bench run -raw $(CACHE)/bench/samples.jsonl $(BENCH_FLAGS) >$(CACHE)/bench/results.md
 	cat $(CACHE)/bench/results.md
 
 $(CACHE)/bench/caddy-$(CADDY_VERSION):

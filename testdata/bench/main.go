@@ -12,7 +12,7 @@ import (
 )
 
 // commands are what the executable can be. All but run are what run starts: as the job, as the server that answers other
-// proxies' questions about callers, and as the load that neither wrk nor h2load makes.
+// proxies' questions about callers, as the cluster of swaps, and as the load that neither wrk nor h2load makes.
 var commands = map[string]func(args []string) error{
 	"backend":    backend,
 	"authz":      authz,
@@ -20,6 +20,7 @@ var commands = map[string]func(args []string) error{
 	"ws":         webSockets,
 	"hold":       hold,
 	"grpc-check": grpcCheck,
+	"crowd":      crowdProcess,
 	"run":        run,
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,7 +19,7 @@ import (
 // scenario is a load, and what is read off it.
 type scenario struct {
 	title string
-	load  func(l loader, p *proxy) []string // the command that makes it; nil: idle connections
+	load  func(l loader, p *proxy) []string // the command that makes it; nil: the scenario is measured in a way of its own
 	read  func(out string) (sample, error)
 	bytes int // of one answer, if that is what the scenario is about
 }
@@ -35,23 +36,29 @@ var scenarios = map[string]scenario{
 	"ws":       {title: "WebSocket, 64 connections, 128-byte echo", load: loader.echo, read: readCount},
 	"grpc":     {title: "gRPC unary, 8 connections with 8 calls each", load: h2load(sayHello), read: readH2Load},
 	"gstream":  {title: "gRPC, streams of 100 messages of 1 KiB, 8 connections with 8 calls each", load: h2load(stream), read: readH2Load},
+	"swaps":    {title: "HTTP/1.1, fixed rate, callers are checked, while snapshots of 10,000 services are swapped"},
 	"mem":      {title: "Memory of idle connections"},
 }
 
 // scenarioOrder is the order in which they are run and reported.
-var scenarioOrder = []string{"h1", "h1-auth", "conn", "big", "lat", "lat-auth", "ws", "grpc", "gstream", "mem"}
+var scenarioOrder = []string{"h1", "h1-auth", "conn", "big", "lat", "lat-auth", "ws", "grpc", "gstream", "swaps", "mem"}
 
 // sample is one measurement of one proxy.
 type sample struct {
+	Run             string // when it began
 	Scenario, Proxy string
 	Start, Round    int
 	Requests        float64 `json:",omitempty"`
 	Seconds         float64 `json:",omitempty"` // of load
 	CPU             float64 `json:",omitempty"` // seconds that the proxy used meanwhile
-	P50, P99        float64 `json:",omitempty"` // microseconds
+	P50, P99, P999  float64 `json:",omitempty"` // microseconds
+	SecondP99       float64 `json:",omitempty"`
 	FreshKB         float64 `json:",omitempty"` // of memory
 	KeepAliveKB     float64 `json:",omitempty"` // more, for each idle connection
 	WebSocketKB     float64 `json:",omitempty"` // more, for each idle one
+	Phase           string  `json:",omitempty"` // of swaps
+	Cycles, Swaps   float64 `json:",omitempty"` // of discovery meanwhile
+	Changed         float64 `json:",omitempty"` // services, in all swaps
 }
 
 // loader knows what the loads need.
@@ -59,9 +66,13 @@ type loader struct {
 	self    string
 	scratch string
 	town    *town
+	crowd   *crowd // nil: there is no swaps
 	seconds int
 	rps     int
 	idle    int // connections of mem
+	churn   int // operations of crowd that have a new job every second
+	// realtime: swaps runs with real-time priority.
+	realtime bool
 }
 
 // lasting is how long a load lasts, as tools want it.
@@ -104,14 +115,11 @@ func (l loader) target(p *proxy) []string {
 }
 
 // measure makes the load once.
-func (l loader) measure(name string, p *proxy) (sample, error) {
+func (l loader) measure(ctx context.Context, name string, p *proxy) (sample, error) {
 	sc := scenarios[name]
-	if sc.load == nil {
-		return l.measureIdle(p)
-	}
 	words := sc.load(l, p)
 	before := cpuSeconds(p.pid())
-	out, err := exec.Command(words[0], words[1:]...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, words[0], words[1:]...).CombinedOutput()
 	used := cpuSeconds(p.pid()) - before
 	if err != nil {
 		return sample{}, fmt.Errorf("%s: %w\n%s", words[0], err, out)
@@ -165,7 +173,7 @@ func readRate(out string) (sample, error) {
 	if l.Errors > 0 {
 		return sample{}, fmt.Errorf("%d requests failed", l.Errors)
 	}
-	return sample{Requests: float64(l.Count), P50: l.P50, P99: l.P99}, nil
+	return sample{Requests: float64(l.Count), P50: l.P50, P99: l.P99, P999: l.P999, SecondP99: l.SecondP99}, nil
 }
 
 func readCount(out string) (sample, error) {
@@ -174,8 +182,9 @@ func readCount(out string) (sample, error) {
 }
 
 // measureIdle reads the memory of a process that has served nothing yet, then what idle connections add to it.
-func (l loader) measureIdle(p *proxy) (sample, error) {
-	s := sample{FreshKB: memoryKB(p.pid())}
+func (l loader) measureIdle(ctx context.Context, p *proxy, record func(sample) error) error {
+	time.Sleep(2 * time.Second) // what a process does at its start is over
+	s := sample{Scenario: "mem", Proxy: p.name, FreshKB: memoryKB(p.pid())}
 	for _, kind := range []struct {
 		ws  string
 		out *float64
@@ -184,18 +193,18 @@ func (l loader) measureIdle(p *proxy) (sample, error) {
 		if kind.out == &s.KeepAliveKB {
 			before = s.FreshKB
 		}
-		cmd := exec.Command(l.self, append([]string{"hold", "-n", strconv.Itoa(l.idle), kind.ws}, l.target(p)...)...)
+		cmd := exec.CommandContext(ctx, l.self, append([]string{"hold", "-n", strconv.Itoa(l.idle), kind.ws}, l.target(p)...)...)
 		in, err := cmd.StdinPipe()
 		if err != nil {
-			return s, err
+			return err
 		}
 		out, err := cmd.StdoutPipe()
 		if err != nil {
-			return s, err
+			return err
 		}
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {
-			return s, err
+			return err
 		}
 		line, err := bufio.NewReader(out).ReadString('\n')
 		if err == nil && line == "READY\n" {
@@ -205,8 +214,8 @@ func (l loader) measureIdle(p *proxy) (sample, error) {
 		in.Close()
 		copyOut(io.Reader(out))
 		if err := errors.Join(err, cmd.Wait()); err != nil {
-			return s, fmt.Errorf("hold %s: %w", kind.ws, err)
+			return fmt.Errorf("hold %s: %w", kind.ws, err)
 		}
 	}
-	return s, nil
+	return record(s)
 }

@@ -50,6 +50,7 @@ func readList(path string) ([]entry, error) {
 // proxy is one that runs.
 type proxy struct {
 	entry
+	dir        string // of its own
 	http, grpc string // where it listens, host:port
 	process    *exec.Cmd
 }
@@ -63,7 +64,7 @@ var placeholder = regexp.MustCompile(`@[A-Z0-9_]+@`)
 
 // start starts what an entry says, in a directory of its own, with the values of the town, and returns when it listens.
 func (e entry) start(dir, peers string, values map[string]string) (*proxy, error) {
-	p := &proxy{entry: e}
+	p := &proxy{entry: e, dir: dir}
 	var err error
 	if p.http, err = freeAddr(); err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,8 +30,9 @@ func target(fs *flag.FlagSet) (addr, host, token *string) {
 
 // latency is how long requests took from the moment when they were due.
 type latency struct {
-	Count, Errors int64
-	P50, P99      float64 // microseconds
+	Count, Errors  int64
+	P50, P99, P999 float64 // microseconds
+	SecondP99      float64 // the median of the seconds' own P99
 }
 
 // requester sends one request and reads its answer to the end.
@@ -126,18 +128,18 @@ func rate(args []string) error {
 	go pace(due, *perSecond, *lasting)
 
 	var mu sync.Mutex
-	var took []time.Duration
+	var took []answered
 	var failed atomic.Int64
 	var all sync.WaitGroup
 	for _, r := range requesters {
 		all.Go(func() {
-			var mine []time.Duration
+			var mine []answered
 			for at := range due {
 				if err := r.do(); err != nil {
 					failed.Add(1)
 					break
 				}
-				mine = append(mine, time.Since(at))
+				mine = append(mine, answered{at, time.Since(at)})
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -148,9 +150,40 @@ func rate(args []string) error {
 	if len(took) == 0 {
 		return errors.New("no request was answered")
 	}
-	slices.Sort(took)
-	quantile := func(q float64) float64 { return float64(took[int(q*float64(len(took)-1))].Nanoseconds()) / 1e3 }
-	return json.NewEncoder(os.Stdout).Encode(latency{Count: int64(len(took)), Errors: failed.Load(), P50: quantile(0.5), P99: quantile(0.99)})
+	return json.NewEncoder(os.Stdout).Encode(latency{
+		Count: int64(len(took)), Errors: failed.Load(), SecondP99: secondP99(took), P50: quantile(took, 0.5), P99: quantile(took, 0.99), P999: quantile(took, 0.999),
+	})
+}
+
+// answered is one request.
+type answered struct {
+	due  time.Time
+	took time.Duration
+}
+
+// quantile of what requests took, in microseconds, of which there is at least one. It sorts them by that.
+func quantile(all []answered, q float64) float64 {
+	byTook := func(a, b answered) int { return cmp.Compare(a.took, b.took) }
+	if !slices.IsSortedFunc(all, byTook) {
+		slices.SortFunc(all, byTook)
+	}
+	return float64(all[int(q*float64(len(all)-1))].took.Nanoseconds()) / 1e3
+}
+
+// secondP99 takes each second for itself: what disturbs the machine for a moment spoils one of them, and what happens every
+// second is in all.
+func secondP99(all []answered) float64 {
+	begin := slices.MinFunc(all, func(a, b answered) int { return a.due.Compare(b.due) }).due
+	seconds := map[time.Duration][]answered{}
+	for _, a := range all {
+		second := a.due.Sub(begin) / time.Second
+		seconds[second] = append(seconds[second], a)
+	}
+	var each []float64
+	for _, in := range seconds {
+		each = append(each, quantile(in, 0.99))
+	}
+	return median(each)
 }
 
 // pace says when requests are due, and closes the channel at the end. Go's own timers are too coarse for this.

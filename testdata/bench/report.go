@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -11,19 +12,23 @@ type figures struct {
 	cpu         float64 // microseconds of one request; of big, of one answer
 	perSecond   float64
 	p50, p99    float64 // microseconds
+	p999        float64
+	secondP99   float64
 	fresh       float64 // MB
 	kept, socks float64 // KB of an idle connection
 	spread      float64 // of cpu between the starts: greatest by least
+	swaps       float64 // a second
+	changed     float64 // services, a second
 }
 
-// results are the figures by scenario and proxy.
+// results are the figures by scenario and proxy; of swaps by phase.
 type results map[string]map[string]figures
 
 func collect(samples []sample) results {
 	type key struct{ scenario, proxy string }
 	grouped := map[key]map[int][]sample{}
 	for _, s := range samples {
-		k := key{s.Scenario, s.Proxy}
+		k := key{s.Scenario, cmp.Or(s.Phase, s.Proxy)}
 		if grouped[k] == nil {
 			grouped[k] = map[int][]sample{}
 		}
@@ -47,6 +52,10 @@ func collect(samples []sample) results {
 		f.perSecond, _ = of(func(s sample) float64 { return s.Requests / max(s.Seconds, 1e-9) })
 		f.p50, _ = of(func(s sample) float64 { return s.P50 })
 		f.p99, _ = of(func(s sample) float64 { return s.P99 })
+		f.p999, _ = of(func(s sample) float64 { return s.P999 })
+		f.secondP99, _ = of(func(s sample) float64 { return s.SecondP99 })
+		f.swaps, _ = of(func(s sample) float64 { return s.Swaps / max(s.Seconds, 1e-9) })
+		f.changed, _ = of(func(s sample) float64 { return s.Changed / max(s.Seconds, 1e-9) })
 		f.fresh, _ = of(func(s sample) float64 { return s.FreshKB / 1024 })
 		f.kept, _ = of(func(s sample) float64 { return s.KeepAliveKB })
 		f.socks, _ = of(func(s sample) float64 { return s.WebSocketKB })
@@ -70,6 +79,10 @@ func (r results) write(w io.Writer, entries []entry, order []string, l loader) {
 	for _, name := range order {
 		of := r[name]
 		if len(of) == 0 {
+			continue
+		}
+		if name == "swaps" {
+			r.writeSwaps(w, l)
 			continue
 		}
 		sc := scenarios[name]

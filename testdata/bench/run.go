@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,10 +10,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -26,9 +29,11 @@ func run(args []string) (err error) {
 	rounds := fs.Int("rounds", 2, "measurements of each start")
 	seconds := fs.Int("seconds", 2, "of one measurement")
 	rps := fs.Int("rps", 1500, "requests per second of the scenarios with a fixed rate")
+	churn := fs.Int("churn", 10, "operations of 1,000 that have a new job every second, in a phase of swaps")
+	realtime := fs.Bool("realtime", false, "swaps has real-time priority, for a machine that does other things too (needs chrt and the right to)")
 	idle := fs.Int("idle", 5000, "connections of mem")
 	delay := fs.Duration("auth-delay", 2*time.Millisecond, "how long the cluster takes to answer one question about a caller")
-	raw := fs.String("raw", "", "append samples to this file, a line of JSON each")
+	raw := fs.String("raw", "", "append samples to this file as they are measured, a line of JSON each")
 	limits := fs.Bool("limits", false, "fail when a limit of limits.go is missed")
 	if err := fs.Parse(args); err != nil {
 		return err
@@ -65,13 +70,17 @@ func run(args []string) (err error) {
 		samples = file
 	}
 
+	ctx, again := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer again()
+	context.AfterFunc(ctx, again) // a second one ends the process at once
+	began := time.Now().UTC().Format(time.RFC3339)
 	scratch, err := os.MkdirTemp("", "bench")
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if err == nil {
-			err = os.RemoveAll(scratch)
+		if err == nil || ctx.Err() != nil {
+			err = errors.Join(err, os.RemoveAll(scratch))
 		} else {
 			err = fmt.Errorf("%w\n(logs are in %s)", err, scratch)
 		}
@@ -88,7 +97,7 @@ func run(args []string) (err error) {
 		return err
 	}
 	defer town.Close()
-	l := loader{self: self, scratch: scratch, town: town, seconds: *seconds, rps: *rps, idle: *idle}
+	l := loader{self: self, scratch: scratch, town: town, seconds: *seconds, rps: *rps, idle: *idle, churn: *churn, realtime: *realtime}
 	if err := l.writeCall(); err != nil {
 		return err
 	}
@@ -106,55 +115,107 @@ func run(args []string) (err error) {
 		"YT": town.URL(), "TOKEN_FILE": town.rootTokenFile, "BASE": baseDomain,
 	}
 
-	var all []sample
-	for start := range *starts {
-		log.Printf("start %d of %d", start+1, *starts)
-		seen, err := oneStart(l, entries, order, *rounds, filepath.Join(scratch, fmt.Sprint(start)), filepath.Dir(*list), values)
-		for i := range seen {
-			seen[i].Start = start
-			line, err := json.Marshal(seen[i])
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(samples, "%s\n", line)
-		}
-		all = append(all, seen...)
+	if slices.Contains(order, "swaps") {
+		job, err := l.startBackend()
 		if err != nil {
 			return err
 		}
+		defer end(job.process)
+		if l.crowd, err = startCrowd(self, scratch, job.http); err != nil {
+			return err
+		}
+		defer end(l.crowd.process)
+		values["CROWD"], values["CROWD_TOKEN_FILE"] = l.crowd.URL, filepath.Join(scratch, "crowd-token")
+		if err := os.WriteFile(values["CROWD_TOKEN_FILE"], []byte(l.crowd.RootToken), 0o600); err != nil {
+			return err
+		}
 	}
+
+	var all []sample
+	for start := range *starts {
+		log.Printf("start %d of %d", start+1, *starts)
+		err = l.oneStart(ctx, entries, order, *rounds, filepath.Join(scratch, fmt.Sprint(start)), filepath.Dir(*list), values, func(s sample) error {
+			s.Run, s.Start = began, start
+			all = append(all, s)
+			return json.NewEncoder(samples).Encode(s)
+		})
+		if err != nil {
+			break
+		}
+	}
+	// What was measured is shown, however the run ended.
 	results := collect(all)
 	results.write(os.Stdout, entries, order, l)
-	if missed := results.writeLimits(os.Stdout); *limits && missed > 0 {
+	missed := results.writeLimits(os.Stdout)
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("interrupted after %d measurements", len(all))
+	case err != nil:
+		return err
+	case *limits && missed > 0:
 		return fmt.Errorf("%d limits were missed", missed)
 	}
 	return nil
 }
 
-// oneStart starts all proxies, runs all scenarios over all of them and ends them. Memory is read of processes of their own, since
-// it is that of a fresh one.
-func oneStart(l loader, entries []entry, order []string, rounds int, dir, peers string, values map[string]string) (all []sample, err error) {
+// oneStart starts all proxies, runs all scenarios over all of them and ends them. What is measured is recorded at once.
+func (l loader) oneStart(ctx context.Context, entries []entry, order []string, rounds int, dir, peers string, values map[string]string, record func(sample) error) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	loaded := slices.DeleteFunc(slices.Clone(order), func(s string) bool { return scenarios[s].load == nil })
+	if err := l.loadAll(ctx, entries, loaded, rounds, dir, peers, values, record); err != nil {
+		return err
+	}
+	// These are of a process of their own each: memory is that of a fresh one, and snapshots are those of another cluster.
+	for _, name := range order {
+		if scenarios[name].load != nil {
+			continue
+		}
+		for _, e := range entries {
+			if !slices.Contains(e.scenarios, name) {
+				continue
+			}
+			if name == "swaps" {
+				e.command = l.urgent(1, e.command...)
+			}
+			p, err := e.start(filepath.Join(dir, e.name+"-"+name), peers, values)
+			if err != nil {
+				return err
+			}
+			if name == "mem" {
+				err = l.measureIdle(ctx, p, record)
+			} else {
+				err = l.measureSwaps(ctx, p, rounds, record)
+			}
+			end(p.process)
+			if err != nil {
+				return fmt.Errorf("%s, %s: %w", name, p.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// loadAll starts the proxies of these scenarios, which have a load, and measures them in turn.
+func (l loader) loadAll(ctx context.Context, entries []entry, loaded []string, rounds int, dir, peers string, values map[string]string, record func(sample) error) error {
 	var proxies []*proxy
 	defer func() {
 		for _, p := range proxies {
 			end(p.process)
 		}
 	}()
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
-	}
-	loaded := slices.DeleteFunc(slices.Clone(order), func(s string) bool { return s == "mem" })
 	for _, e := range entries {
 		if !slices.ContainsFunc(e.scenarios, func(s string) bool { return slices.Contains(loaded, s) }) {
 			continue
 		}
 		p, err := e.start(filepath.Join(dir, e.name), peers, values)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		proxies = append(proxies, p)
-		if err := l.ready(p); err != nil {
-			return nil, err
+		if err := l.ready(p, l.town.host, l.town.token); err != nil {
+			return err
 		}
 	}
 	for _, name := range loaded {
@@ -166,45 +227,27 @@ func oneStart(l loader, entries []entry, order []string, rounds int, dir, peers 
 				if round < 0 {
 					warm.seconds = 1
 				}
-				s, err := warm.measure(name, p)
+				s, err := warm.measure(ctx, name, p)
 				if err != nil {
-					return all, fmt.Errorf("%s, %s: %w", name, p.name, err)
+					return fmt.Errorf("%s, %s: %w", name, p.name, err)
 				}
 				if round < 0 {
 					continue
 				}
 				s.Scenario, s.Proxy, s.Round = name, p.name, round
-				all = append(all, s)
+				if err := record(s); err != nil {
+					return err
+				}
 			}
 		}
 	}
-	if !slices.Contains(order, "mem") {
-		return all, nil
-	}
-	for _, e := range entries {
-		if !slices.Contains(e.scenarios, "mem") {
-			continue
-		}
-		p, err := e.start(filepath.Join(dir, e.name+"-mem"), peers, values)
-		if err != nil {
-			return all, err
-		}
-		time.Sleep(2 * time.Second) // what a process does at its start is over
-		s, err := l.measure("mem", p)
-		end(p.process)
-		if err != nil {
-			return all, fmt.Errorf("mem, %s: %w", e.name, err)
-		}
-		s.Scenario, s.Proxy = "mem", e.name
-		all = append(all, s)
-	}
-	return all, nil
+	return nil
 }
 
 // ready waits until a proxy answers what it will be asked for.
-func (l loader) ready(p *proxy) error {
+func (l loader) ready(p *proxy, host, token string) error {
 	return eventually(p.name+" answers", func() error {
-		c, err := newOverHTTP(p.http, l.town.host, l.town.token)
+		c, err := newOverHTTP(p.http, host, token)
 		if err != nil {
 			return err
 		}
