@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -123,15 +124,28 @@ func (w writeFlusher) Write(b []byte) (int, error) {
 // Jobs and callers of HTTP/1.0, whose bodies end with the connection.
 func TestHTTP10(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
 	long := strings.Repeat("x", 100_000)
-	for name, s := range map[string]*discovery.Service{
-		"a job of HTTP/1.0":                      w.publish(discovery.Service{}, rawAnswer(t, "HTTP/1.0 200 OK\r\nX-A: 1\r\n\r\n"+long)),
-		"one that keeps connections":             w.publish(discovery.Service{}, rawAnswer(t, "HTTP/1.0 200 OK\r\nX-A: 1\r\nConnection: keep-alive\r\nContent-Length: 100000\r\n\r\n"+long)),
-		"one of HTTP/1.1 without a length":       w.publish(discovery.Service{}, rawAnswer(t, "HTTP/1.1 200 OK\r\nX-A: 1\r\nConnection: close\r\n\r\n"+long)),
-		"a chunked one":                          w.publish(discovery.Service{}, rawAnswer(t, "HTTP/1.1 200 OK\r\nX-A: 1\r\nTransfer-Encoding: chunked\r\n\r\n186a0\r\n"+long+"\r\n0\r\nX-T: 1\r\n\r\n")),
-		"one without a reason phrase or a space": w.publish(discovery.Service{}, rawAnswer(t, "HTTP/1.1 200\r\nX-A: 1\r\nContent-Length: 100000\r\n\r\n"+long)),
-	} {
+	// job answers requests that it has read to their end, and closes only connections that it did not promise to keep: a POST may be lost otherwise.
+	job := func(answer string, keeps bool) string {
+		return rawJob(t, func(conn net.Conn, r *http.Request, reader *bufio.Reader) {
+			for err := error(nil); err == nil; r, err = http.ReadRequest(reader) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				if _, _ = io.WriteString(conn, answer); !keeps {
+					return
+				}
+			}
+		})
+	}
+	jobs := map[string]string{
+		"a job of HTTP/1.0":                      job("HTTP/1.0 200 OK\r\nX-A: 1\r\n\r\n"+long, false),
+		"one that keeps connections":             job("HTTP/1.0 200 OK\r\nX-A: 1\r\nConnection: keep-alive\r\nContent-Length: 100000\r\n\r\n"+long, true),
+		"one of HTTP/1.1 without a length":       job("HTTP/1.1 200 OK\r\nX-A: 1\r\nConnection: close\r\n\r\n"+long, false),
+		"a chunked one":                          job("HTTP/1.1 200 OK\r\nX-A: 1\r\nTransfer-Encoding: chunked\r\n\r\n186a0\r\n"+long+"\r\n0\r\nX-T: 1\r\n\r\n", true),
+		"one without a reason phrase or a space": job("HTTP/1.1 200\r\nX-A: 1\r\nContent-Length: 100000\r\n\r\n"+long, true),
+	}
+	w := newWorld(t) // closes its connections before the jobs end
+	for name, addr := range jobs {
+		s := w.publish(discovery.Service{}, addr)
 		for version := range versions {
 			for range 2 {
 				res, err := newCaller(t, version).Do(w.request(http.MethodGet, host(s), "/", nil))
