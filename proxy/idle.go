@@ -27,6 +27,7 @@ func (i *idleConns) take() *jobConn {
 		i.conns[last] = nil
 		i.conns = i.conns[:last]
 		i.mu.Unlock()
+		c.lend(time.Now())
 		if c.alive() {
 			return c
 		}

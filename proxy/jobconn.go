@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -28,13 +30,20 @@ import (
 // and between two of them it is one of its pool's idle ones.
 type jobConn struct {
 	*countedConn
-	header int64 // what may still be read of an answer's header, in bytes; math.MaxInt64: it is over
-	since  time.Time
+	header int64     // what may still be read of an answer's header, in bytes; math.MaxInt64: it is over
+	since  time.Time // when it became idle
+
+	ctx     context.Context // of the request that it carries
+	until   time.Time       // the deadline for reads; not while it is guarded
+	release func() bool     // ends the guarding; nil: it is not guarded
 
 	raw   syscall.RawConn
 	peek  func(fd uintptr) bool
 	quiet bool
 }
+
+// guardTime is for how long at most nobody notices that a request was given up. Most have their answer earlier, and need no guard.
+const guardTime = 100 * time.Millisecond
 
 // errHeaderTooLong is about an answer's header, with those of its 1xx answers.
 var errHeaderTooLong = fmt.Errorf("response headers exceeded %d bytes", maxAnswerHeader)
@@ -45,8 +54,37 @@ func (c *jobConn) Read(b []byte) (int, error) {
 		return 0, errHeaderTooLong
 	}
 	n, err := c.countedConn.Read(b)
+	if n == 0 && c.release == nil && errors.Is(err, os.ErrDeadlineExceeded) {
+		c.guard()
+		n, err = c.countedConn.Read(b)
+	}
 	c.header -= int64(n)
 	return n, err
+}
+
+// lend gives the connection to a request. Reads are interrupted once, after guardTime or half of it: a deadline costs something,
+// and is put off now and then only.
+func (c *jobConn) lend(now time.Time) {
+	if c.until.Sub(now) < guardTime/2 {
+		c.until = now.Add(guardTime)
+		_ = c.SetReadDeadline(c.until)
+	}
+}
+
+// guard makes the connection end with its request's context: when the caller leaves, or somebody ends the stream.
+func (c *jobConn) guard() {
+	if c.release == nil {
+		c.until = time.Time{}
+		_ = c.SetReadDeadline(time.Time{})
+		c.release = context.AfterFunc(c.ctx, func() { c.Close() })
+	}
+}
+
+// free takes the connection back. It reports false when it is being closed.
+func (c *jobConn) free() bool {
+	release := c.release
+	c.ctx, c.release = nil, nil
+	return release == nil || release()
 }
 
 // alive reports a connection that is still open and silent. What a job says between two answers is an answer to nobody: servers say so that
@@ -67,6 +105,7 @@ func (p *pool) dialJob(ctx context.Context, addr string) (*jobConn, error) {
 		return nil, err
 	}
 	c := &jobConn{countedConn: conn.(*countedConn), peek: newPeek()}
+	c.lend(time.Now())
 	if socket, ok := c.Conn.(syscall.Conn); ok {
 		c.raw, _ = socket.SyscallConn()
 	}
@@ -95,9 +134,8 @@ func (p *pool) carry(ctx context.Context, req *http.Request, sent *sentBytes, fr
 		}
 	}
 	sent.gotConn(httptrace.GotConnInfo{Conn: conn.countedConn, Reused: reused})
-	// A caller that leaves, or whoever ends the stream, ends the waiting.
-	release := context.AfterFunc(ctx, func() { conn.Close() })
-	answer := &jobBody{pool: p, conn: conn, reader: readers.Get().(*bufio.Reader), release: release}
+	conn.ctx = ctx
+	answer := &jobBody{pool: p, conn: conn, reader: readers.Get().(*bufio.Reader)}
 	answer.reader.Reset(conn)
 	res, err := conn.ask(ctx, req, answer.reader)
 	if err != nil {
@@ -113,10 +151,16 @@ func (p *pool) carry(ctx context.Context, req *http.Request, sent *sentBytes, fr
 	return res, nil
 }
 
+// certainly is as many bytes as a kernel takes of a request without waiting for the job, at least.
+const certainly = 2048
+
 // ask writes a request and reads the header of its answer. An error before its first byte is the connection's, as it is.
 func (c *jobConn) ask(ctx context.Context, req *http.Request, reader *bufio.Reader) (*http.Response, error) {
 	text := requestTexts.Get().(*bytes.Buffer)
 	err := writeRequest(text, req)
+	if text.Len() > certainly {
+		c.guard()
+	}
 	if err == nil {
 		_, err = c.Write(text.Bytes())
 	}
@@ -205,13 +249,12 @@ var (
 
 // jobBody is the body of an answer on a jobConn. Who has read it to its end has given the connection back.
 type jobBody struct {
-	body    io.ReadCloser
-	pool    *pool
-	conn    *jobConn
-	reader  *bufio.Reader
-	release func() bool // false: the connection is being closed
-	keep    bool        // the job does
-	over    bool
+	body   io.ReadCloser
+	pool   *pool
+	conn   *jobConn
+	reader *bufio.Reader
+	keep   bool // the job does
+	over   bool
 }
 
 // Read is http.Response's.
@@ -238,7 +281,7 @@ func (b *jobBody) end(keep bool) {
 	}
 	b.over = true
 	// What came after the answer was not asked for.
-	if !b.release() || !keep || b.reader.Buffered() > 0 || !b.pool.idle.add(b.conn) {
+	if !b.conn.free() || !keep || b.reader.Buffered() > 0 || !b.pool.idle.add(b.conn) {
 		_ = b.conn.Close()
 	}
 	b.reader.Reset(nil)

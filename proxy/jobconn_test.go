@@ -285,3 +285,52 @@ func TestConnectionsOfUploadsEndWithTheirEndpoint(t *testing.T) {
 		t.Errorf("the other has %d connections", open)
 	}
 }
+
+// A slow job is waited for, wherever it pauses, and a caller that leaves meanwhile is noticed all the same.
+func TestSlowAnswers(t *testing.T) {
+	t.Parallel()
+	const pause = guardTime + guardTime/2 // the guard's time is what this is about
+	answers := [][]string{
+		{"", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow"},
+		{"H", "TTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow"},
+		{"HTTP/1.1 200 OK\r\nContent-Le", "ngth: 4\r\n\r\nslow"},
+		{"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n", "slow"},
+		{"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nsl", "ow"},
+		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nsl\r", "\n2\r\now\r\n0\r\n\r\n"},
+		{"HTTP/1.1 103 Early Hints\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow"},
+	}
+	for i, parts := range answers {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			left := make(chan bool, 1)
+			s := w.publish(discovery.Service{}, rawJob(t, func(conn net.Conn, r *http.Request, rest *bufio.Reader) {
+				for n := 0; ; n++ {
+					_, _ = io.WriteString(conn, parts[0])
+					if r.URL.Path == "/never" {
+						_, err := rest.ReadByte()
+						left <- err != nil
+						return
+					}
+					time.Sleep(pause)
+					_, _ = io.WriteString(conn, parts[1])
+					var err error
+					if r, err = http.ReadRequest(rest); err != nil {
+						return
+					}
+				}
+			}))
+			for range 2 { // the second time on the same connection
+				if a := w.get(host(s), "/"); a.body != "slow" {
+					t.Errorf("%d %q", a.StatusCode, a.body)
+				}
+			}
+			conn := dial(t, w)
+			send(t, conn, "GET /never HTTP/1.1\r\n"+asAlice(s)+"\r\n")
+			conn.Close()
+			if !<-left {
+				t.Error("the job heard more")
+			}
+		})
+	}
+}
