@@ -28,6 +28,7 @@ var gatherBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); ret
 type gathered struct {
 	net.Conn
 	stall time.Duration // for how long the other side may take no byte; zero: as long as it likes
+	runs  func()        // run: a go statement would make this value each time
 
 	mu      sync.Mutex
 	change  sync.Cond // less is waiting, nobody is sending any more, or it is over
@@ -42,7 +43,7 @@ type gathered struct {
 // gather makes conn a gathered connection. Whoever wants to write uses that from then on.
 func gather(conn net.Conn, stall time.Duration) *gathered {
 	g := &gathered{Conn: conn, stall: stall}
-	g.change.L = &g.mu
+	g.change.L, g.runs = &g.mu, g.run
 	return g
 }
 
@@ -70,7 +71,7 @@ func (g *gathered) Write(b []byte) (int, error) {
 	*g.waiting = append(*g.waiting, b...)
 	if !g.busy {
 		g.busy = true
-		go g.run()
+		go g.runs()
 	}
 	return len(b), nil
 }
@@ -98,7 +99,7 @@ func (g *gathered) run() {
 // rest is for what has come, or happened, while send was busy for somebody else than run. The caller holds mu.
 func (g *gathered) rest() {
 	if g.waiting != nil || g.closed {
-		go g.run()
+		go g.runs()
 		return
 	}
 	g.busy = false

@@ -18,7 +18,9 @@ func TestConnectionsAreProbed(t *testing.T) {
 		if p.HTTP2 != nil && p.HTTP2.SendPingTimeout != 0 {
 			t.Errorf("%s: HTTP/2 is configured, with pings perhaps: a paused job answers none", protocol)
 		}
-		conn, err := p.DialContext(t.Context(), "tcp", listen(t).Addr().String())
+		l := listen(t)
+		defer l.Close() // one that nobody has is closed with the garbage
+		conn, err := p.DialContext(t.Context(), "tcp", l.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}

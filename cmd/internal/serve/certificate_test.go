@@ -122,7 +122,11 @@ func TestCertificateFollowsItsFiles(t *testing.T) {
 		}()
 		want := func(what string, serial int64, good float64) {
 			t.Helper()
-			pair, err := c.config().GetCertificate(nil)
+			config := c.config()
+			if config.GetConfigForClient == nil {
+				t.Error("what HTTP/2 writes within TLS is not gathered")
+			}
+			pair, err := config.GetCertificate(nil)
 			must(t, err)
 			if got := pair.Leaf.SerialNumber.Int64(); got != serial {
 				t.Errorf("%s: certificate %d is in use, want %d", what, got, serial)
