@@ -56,6 +56,7 @@ type tcpConn interface {
 type frontConn struct {
 	tcpConn
 	gathered atomic.Pointer[gathered] // nil: it is not HTTP/2's
+	limited  atomic.Bool              // there is a deadline for writes
 
 	// The reader's own.
 	seen int           // bytes of the preface; negative: no more are looked at
@@ -102,11 +103,19 @@ func (c *frontConn) conn() net.Conn {
 // Write may gather b with what follows.
 func (c *frontConn) Write(b []byte) (int, error) { return c.conn().Write(b) }
 
-// SetWriteDeadline has no effect on HTTP/2: see stallLimit.
-func (c *frontConn) SetWriteDeadline(t time.Time) error { return c.conn().SetWriteDeadline(t) }
+// SetWriteDeadline has no effect on HTTP/2: see stallLimit. Each request of HTTP/1.1 makes sure that there is none, which is so as a rule.
+func (c *frontConn) SetWriteDeadline(t time.Time) error {
+	if limited := !t.IsZero(); c.limited.Swap(limited) || limited {
+		return c.conn().SetWriteDeadline(t)
+	}
+	return nil
+}
 
 // SetDeadline is SetReadDeadline and SetWriteDeadline.
-func (c *frontConn) SetDeadline(t time.Time) error { return c.conn().SetDeadline(t) }
+func (c *frontConn) SetDeadline(t time.Time) error {
+	c.limited.Store(!t.IsZero())
+	return c.conn().SetDeadline(t)
+}
 
 // Close lets what was written leave.
 func (c *frontConn) Close() error { return c.conn().Close() }

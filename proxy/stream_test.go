@@ -509,7 +509,7 @@ func TestTunnelEndsWhateverTheCallerDoes(t *testing.T) {
 				w.proxy.streams.mu.Lock()
 				defer w.proxy.streams.mu.Unlock()
 				for x := range w.proxy.streams.open {
-					return x.bytesIn.Load() > 1<<20 || x.bytesOut.Load() > 0 && x.watch.quiet() > 200*time.Millisecond
+					return x.bytesIn.Load() > 1<<20 || x.bytesOut.Load() > 0 && x.watch.quiet(time.Now()) > 200*time.Millisecond
 				}
 				return false
 			})

@@ -57,7 +57,7 @@ func (w *watch) touch() {
 }
 
 // quiet is for how long no byte has moved.
-func (w *watch) quiet() time.Duration { return time.Since(w.since) - time.Duration(w.last.Load()) }
+func (w *watch) quiet(now time.Time) time.Duration { return now.Sub(w.since) - time.Duration(w.last.Load()) }
 
 // at says which endpoint the exchange is with.
 func (w *watch) at(e discovery.Endpoint) {
@@ -90,7 +90,7 @@ func (p *Proxy) watch(ctx context.Context, x *exchange) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.alarm = p.alarms.set(p.nextLook(x), w)
+	w.alarm = p.alarms.set(p.nextLook(x, w.since), w)
 }
 
 // ring is when a look is due.
@@ -128,16 +128,16 @@ func (p *Proxy) look(ctx context.Context, x *exchange) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.done {
-		w.alarm.timer.Reset(p.nextLook(x))
+		w.alarm.timer.Reset(p.nextLook(x, time.Now()))
 	}
 }
 
 // nextLook is the time until something can be due.
-func (p *Proxy) nextLook(x *exchange) time.Duration {
-	w, now := &x.watch, time.Now()
+func (p *Proxy) nextLook(x *exchange, now time.Time) time.Duration {
+	w := &x.watch
 	next := p.cfg.DrainTimeout / 3
 	if limit := p.idleLimit(x); limit > 0 {
-		next = min(next, limit-w.quiet())
+		next = min(next, limit-w.quiet(now))
 	}
 	if !w.recheckAt.IsZero() {
 		next = min(next, w.recheckAt.Sub(now))
@@ -160,7 +160,7 @@ func (p *Proxy) idleLimit(x *exchange) time.Duration {
 // due is why the stream must end now; nil: it goes on.
 func (p *Proxy) due(ctx context.Context, x *exchange) error {
 	w, now := &x.watch, time.Now()
-	if limit := p.idleLimit(x); limit > 0 && w.quiet() >= limit {
+	if limit := p.idleLimit(x); limit > 0 && w.quiet(now) >= limit {
 		return causeIdle
 	}
 	service := p.cfg.Table.Load().Lookup(x.service.LongID)

@@ -1,11 +1,13 @@
 package serve
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"log/slog"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 )
@@ -14,11 +16,37 @@ import (
 // text, numbers and truth values. All other records are slog's.
 type jsonHandler struct {
 	*slog.JSONHandler
-	w io.Writer
+	w    io.Writer
+	last atomic.Pointer[second]
 }
 
 func newJSONHandler(w io.Writer, level slog.Leveler) slog.Handler {
-	return &jsonHandler{slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}), w}
+	return &jsonHandler{JSONHandler: slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}), w: w}
+}
+
+// second is the text of one, which many lines have.
+type second struct {
+	unix       int64
+	zone       *time.Location
+	date, rest string // up to the fraction, and after it
+}
+
+// appendTime is t.AppendFormat(b, time.RFC3339Nano).
+func (h *jsonHandler) appendTime(b []byte, t time.Time) []byte {
+	s := h.last.Load()
+	if s == nil || s.unix != t.Unix() || s.zone != t.Location() {
+		s = &second{t.Unix(), t.Location(), t.Format("2006-01-02T15:04:05"), t.Format("Z07:00")}
+		h.last.Store(s)
+	}
+	b = append(b, s.date...)
+	if n := t.Nanosecond(); n != 0 {
+		digits := [...]byte{'.', 0, 0, 0, 0, 0, 0, 0, 0, 0}
+		for i := len(digits) - 1; i > 0; i-- {
+			digits[i], n = byte('0'+n%10), n/10
+		}
+		b = append(b, bytes.TrimRight(digits[:], "0")...)
+	}
+	return append(b, s.rest...)
 }
 
 // jsonLines lends room for lines.
@@ -37,7 +65,7 @@ func (h *jsonHandler) Handle(ctx context.Context, r slog.Record) error {
 	year := r.Time.Year()
 	line.plain = r.Level == slog.LevelInfo && !r.Time.IsZero() && year >= 0 && year < 10000
 	line.text = append(line.text[:0], `{"time":"`...)
-	line.text = r.Time.Round(0).AppendFormat(line.text, time.RFC3339Nano)
+	line.text = h.appendTime(line.text, r.Time)
 	line.text = append(line.text, `","level":"INFO","msg":`...)
 	line.string(r.Message)
 	r.Attrs(line.attr)

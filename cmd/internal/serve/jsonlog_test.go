@@ -60,6 +60,16 @@ func TestJSONLogIsThatOfSlog(t *testing.T) {
 			t.Errorf("%s:\n%swant\n%s", name, ours.String(), theirs.String())
 		}
 	}
+	h := newJSONHandler(io.Discard, slog.LevelInfo).(*jsonHandler)
+	moments := []time.Time{at, at.Add(1), at.Add(time.Second), at.Add(time.Second / 2), at.Truncate(time.Second), at.Add(-time.Nanosecond), at.Add(999 * time.Millisecond), at.AddDate(0, 0, 1)}
+	for _, zone := range []*time.Location{time.UTC, time.FixedZone("x", 3600), time.FixedZone("y", -12345), time.Local} {
+		for _, moment := range moments {
+			moment = moment.In(zone)
+			if got, want := string(h.appendTime(nil, moment)), moment.Format(time.RFC3339Nano); got != want {
+				t.Errorf("time %s, want %s", got, want)
+			}
+		}
+	}
 	var ours, theirs bytes.Buffer
 	for w, h := range map[*bytes.Buffer]slog.Handler{&ours: newJSONHandler(&ours, slog.LevelInfo), &theirs: slog.NewJSONHandler(&theirs, nil)} {
 		logger := slog.New(h).With("component", "discovery").WithGroup("of")
