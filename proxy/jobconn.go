@@ -146,7 +146,7 @@ func writeRequest(text *bytes.Buffer, req *http.Request) error {
 	target, agents := req.URL.RequestURI(), req.Header["User-Agent"] // one, empty if there is to be none: so ReverseProxy makes it
 	trace := httptrace.ContextClientTrace(req.Context())
 	if len(agents) != 1 || !httpguts.ValidHeaderFieldValue(agents[0]) || agents[0] != trimSpace(agents[0]) || !isPlain(target) ||
-		!isPlain(req.Host) || strings.ContainsAny(req.Host, "[]%/@") || trace != nil && trace.WroteRequest != nil {
+		!isPlain(req.Host) || strings.ContainsAny(req.Host, "[]%/@") || !httpguts.ValidHostHeader(req.Host) || trace != nil && trace.WroteRequest != nil {
 		return req.Write(text)
 	}
 	text.WriteString(req.Method)

@@ -28,7 +28,7 @@ func TestWriteRequestIsThatOfNetHTTP(t *testing.T) {
 	}
 	methods := []string{"GET", "HEAD", "OPTIONS", "DELETE", "POST", "PUT", "PATCH", "TRACE", "PURGE", "get"}
 	targets := []string{"/", "/a%2Fb/?x=1&y=[]", "/?", "", "*", "/a b", "/ü", "/%zz", "/a\r\nX: y", "//double", "/;a=b", "/\x7f"}
-	hosts := []string{"05270714.proxy.test", "proxy.test:8080", "127.0.0.1:80", "[::1]:80", "[fe80::1%25en0]:80", "", "bücher.test", "a b", "a\r\nX: y", "a/b", "user@host"}
+	hosts := []string{"05270714.proxy.test", "proxy.test:8080", "127.0.0.1:80", "[::1]:80", "[fe80::1%25en0]:80", "", "bücher.test", "a b", "a\r\nX: y", "a/b", "user@host", `a"b`, "a#b", "a?b", "a<b", `a\b`}
 	headers := []http.Header{
 		header(), {}, {"User-Agent": {""}}, {"User-Agent": {"a", "b"}}, {"User-Agent": {}}, header("User-Agent", "second"),
 		{"User-Agent": {"evil\r\nX: y"}}, {"User-Agent": {" spaces "}}, {"User-Agent": {"tab\t"}}, {"User-Agent": {"\x00"}}, {"User-Agent": {"ü"}},
