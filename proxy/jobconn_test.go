@@ -76,6 +76,7 @@ func TestAnswersNobodyAskedForAreNobodysAnswers(t *testing.T) {
 		"after the last answer":    {strings.Replace(answer, "\r\n", "\r\nConnection: close\r\n", 1)},
 		"after an old one":         {strings.Replace(answer, "1.1", "1.0", 1)},
 		"after one that we refuse": {"HTTP/1.1 099 Odd\r\nContent-Length: 6\r\n\r\n"},
+		"after no answer at all":   {"HTTP/1.1 099 Odd\r\nContent-Length: 0\r\n\r\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -203,12 +204,87 @@ func TestCallerThatLeavesEndsTheWaiting(t *testing.T) {
 	s := w.publish(discovery.Service{}, j.addr())
 	ctx, leave := context.WithCancel(t.Context())
 	go func() { <-arrived; leave() }()
-	res, err := w.client.Do(w.request(http.MethodGet, host(s), "/", nil).WithContext(ctx))
+	res, err := w.client.Do(w.request(http.MethodGet, host(s), "/", nil, "X-Request-Id: left").WithContext(ctx))
 	if err == nil {
 		res.Body.Close()
 		t.Fatal("there is an answer")
 	}
 	eventually(t, "the job's connection has ended", func() bool { open, made := j.connections(); return open == 0 && made == 1 })
+	if record := w.log.wait(t, "left"); record["err"] != context.Canceled.Error() {
+		t.Errorf("the access log says %v, which sounds like the job's failure", record["err"])
+	}
+}
+
+// A connection that is in use when the idle ones are closed ends with its answer, and not a while later.
+func TestConnectionInUseIsNotKeptAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*world){
+		"the proxy is closed": func(w *world) { w.proxy.Close() }, "the endpoint vanishes": func(w *world) { w.republish() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			arrived, goOn := make(chan bool, 2), make(chan bool, 2)
+			j := newCountingJob(t, "", func(http.ResponseWriter, *http.Request) { arrived <- true; <-goOn })
+			w := newWorld(t)
+			s := w.publish(discovery.Service{}, j.addr())
+			p := w.proxy.balancer.states.of(s).pool(nil, s, s.Endpoints[0])
+			done := make(chan answer)
+			go func() { done <- w.get(host(s), "/") }()
+			<-arrived
+			end(w)
+			goOn <- true
+			<-done
+			if open := p.open.Load(); open != 0 {
+				t.Fatalf("%d connections are kept", open)
+			}
+			w.republish(s.Endpoints...) // somebody goes on all the same
+			goOn <- true
+			w.get(host(s), "/")
+			p = w.proxy.balancer.states.of(s).pool(nil, s, s.Endpoints[0])
+			if open := p.open.Load(); open != 1 {
+				t.Errorf("then %d connections are kept, want the one", open)
+			}
+		})
+	}
+}
+
+// A body that was cut, or closed, does not pass for whole when it is read again.
+func TestBodyThatIsOverStaysSo(t *testing.T) {
+	t.Parallel()
+	const whole = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nmine"
+	for name, c := range map[string]struct {
+		answer string
+		closes bool
+		want   error
+	}{
+		"read to its end": {whole, false, io.EOF},
+		"cut":             {strings.Replace(whole, "4", "40", 1), false, io.ErrUnexpectedEOF},
+		"closed":          {whole, true, http.ErrBodyReadAfterClose},
+	} {
+		p := newPool(newDialer(time.Second), discovery.HTTP)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+rawAnswer(t, c.answer), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := &sentBytes{x: &exchange{service: &discovery.Service{Protocol: discovery.HTTP}}}
+		res, err := p.carry(t.Context(), req, sent, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !c.closes {
+			_, _ = io.ReadAll(res.Body)
+		}
+		for range 2 {
+			if c.closes {
+				res.Body.Close()
+			}
+			if n, err := res.Body.Read(make([]byte, 10)); n != 0 || err != c.want {
+				t.Errorf("%s: then there are %d bytes and %v, want %v", name, n, err, c.want)
+			}
+		}
+		res.Body.Close()
+		p.CloseIdleConnections()
+	}
 }
 
 func TestIdleConnectionsGetOld(t *testing.T) {
