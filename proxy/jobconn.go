@@ -89,6 +89,9 @@ func (p *pool) carry(ctx context.Context, req *http.Request, sent *sentBytes, fr
 	}
 	reused := conn != nil
 	if !reused {
+		if t := p.made.Load(); t != nil && p.isAlone() {
+			t.CloseIdleConnections()
+		}
 		var err error
 		if conn, err = p.dialJob(ctx, req.URL.Host); err != nil {
 			return nil, err

@@ -338,6 +338,42 @@ func TestIdleConnectionsGetOld(t *testing.T) {
 	}
 }
 
+// A job that takes one connection at a time, for as long as that is kept, has no one wait for our keeping another.
+func TestJobThatTakesOneConnectionAtATime(t *testing.T) {
+	t.Parallel()
+	l := listen(t)
+	served := make(chan bool)
+	go func() {
+		defer close(served)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			for reader := bufio.NewReader(conn); ; {
+				r, err := http.ReadRequest(reader)
+				if err != nil {
+					break
+				}
+				_, _ = io.Copy(io.Discard, r.Body)
+				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+			}
+			conn.Close()
+		}
+	}()
+	t.Cleanup(func() { l.Close(); <-served })
+	w := newWorld(t)
+	w.client.Timeout = httpIdleConnTimeout - time.Second
+	s := w.publish(discovery.Service{}, l.Addr().String())
+	for range 2 {
+		for _, body := range []string{"", "body", "", "", "body", "body"} {
+			if a := w.do(w.request(http.MethodPost, host(s), "/", strings.NewReader(body))); a.body != "ok" {
+				t.Fatalf("status %d, %q", a.StatusCode, a.body)
+			}
+		}
+	}
+}
+
 // Requests with bodies are http.Transport's; its connections too end with their endpoint.
 func TestConnectionsOfUploadsEndWithTheirEndpoint(t *testing.T) {
 	t.Parallel()
