@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -278,7 +279,7 @@ func TestBodyThatIsOverStaysSo(t *testing.T) {
 			if c.closes {
 				res.Body.Close()
 			}
-			if n, err := res.Body.Read(make([]byte, 10)); n != 0 || err != c.want {
+			if n, err := res.Body.Read(make([]byte, 10)); n != 0 || !errors.Is(err, c.want) {
 				t.Errorf("%s: then there are %d bytes and %v, want %v", name, n, err, c.want)
 			}
 		}
