@@ -12,12 +12,14 @@ type idleConns struct {
 	conns []*jobConn // the oldest first
 	timer *time.Timer
 	ticks bool // the timer does
+	shut  bool // nobody has asked for one since they were closed, and what comes back is closed too
 }
 
 // take takes one that is alive; nil: there is none.
 func (i *idleConns) take() *jobConn {
 	for {
 		i.mu.Lock()
+		i.shut = false
 		last := len(i.conns) - 1
 		if last < 0 {
 			i.mu.Unlock()
@@ -35,12 +37,12 @@ func (i *idleConns) take() *jobConn {
 	}
 }
 
-// add keeps a connection for httpIdleConnTimeout. It reports false when there are enough.
+// add keeps a connection for httpIdleConnTimeout. It reports false when there are enough, or none is wanted any more.
 func (i *idleConns) add(c *jobConn) bool {
 	c.since = time.Now()
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if len(i.conns) >= maxIdleConnsPerEndpoint {
+	if i.shut || len(i.conns) >= maxIdleConnsPerEndpoint {
 		return false
 	}
 	i.conns = append(i.conns, c)
@@ -74,9 +76,10 @@ func (i *idleConns) tick() {
 	closeAll(over)
 }
 
-// close closes them all; a timer may tick once more.
+// close closes them all, and those that come back until somebody asks for one; a timer may tick once more.
 func (i *idleConns) close() {
 	i.mu.Lock()
+	i.shut = true
 	all := i.cut(len(i.conns))
 	i.mu.Unlock()
 	closeAll(all)

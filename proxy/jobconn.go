@@ -128,6 +128,9 @@ func (p *pool) carry(ctx context.Context, req *http.Request, sent *sentBytes, fr
 	}
 	reused := conn != nil
 	if !reused {
+		if t := p.made.Load(); t != nil && p.isAlone() {
+			t.CloseIdleConnections()
+		}
 		var err error
 		if conn, err = p.dialJob(ctx, req.URL.Host); err != nil {
 			return nil, err
@@ -139,12 +142,15 @@ func (p *pool) carry(ctx context.Context, req *http.Request, sent *sentBytes, fr
 	answer.reader.Reset(conn)
 	res, err := conn.ask(ctx, req, answer.reader)
 	if err != nil {
-		answer.end(false)
+		answer.end(false, err)
+		if ctx.Err() != nil {
+			err = ctx.Err() // we closed it
+		}
 		return nil, err
 	}
-	answer.keep = !res.Close && res.StatusCode != http.StatusSwitchingProtocols
+	answer.keep = !res.Close && res.StatusCode >= 200 // else it is no answer that HTTP knows, or the end of HTTP
 	if res.Body == http.NoBody {
-		answer.end(answer.keep)
+		answer.end(answer.keep, io.EOF)
 		return res, nil
 	}
 	answer.body, res.Body = res.Body, answer
@@ -190,7 +196,7 @@ func writeRequest(text *bytes.Buffer, req *http.Request) error {
 	target, agents := req.URL.RequestURI(), req.Header["User-Agent"] // one, empty if there is to be none: so ReverseProxy makes it
 	trace := httptrace.ContextClientTrace(req.Context())
 	if len(agents) != 1 || !httpguts.ValidHeaderFieldValue(agents[0]) || agents[0] != trimSpace(agents[0]) || !isPlain(target) ||
-		!isPlain(req.Host) || strings.ContainsAny(req.Host, "[]%/@") || trace != nil && trace.WroteRequest != nil {
+		!isPlain(req.Host) || strings.ContainsAny(req.Host, "[]%/@") || !httpguts.ValidHostHeader(req.Host) || trace != nil && trace.WroteRequest != nil {
 		return req.Write(text)
 	}
 	text.WriteString(req.Method)
@@ -253,33 +259,33 @@ type jobBody struct {
 	pool   *pool
 	conn   *jobConn
 	reader *bufio.Reader
-	keep   bool // the job does
-	over   bool
+	keep   bool  // the job does
+	over   error // what further reads return; nil: it is not
 }
 
 // Read is http.Response's.
 func (b *jobBody) Read(p []byte) (int, error) {
-	if b.over {
-		return 0, io.EOF
+	if b.over != nil {
+		return 0, b.over
 	}
 	n, err := b.body.Read(p)
 	if err != nil {
-		b.end(b.keep && err == io.EOF)
+		b.end(b.keep && err == io.EOF, err)
 	}
 	return n, err
 }
 
 // Close gives the connection up if the body was not read to its end. That of net/http would read the rest.
 func (b *jobBody) Close() error {
-	b.end(false)
+	b.end(false, http.ErrBodyReadAfterClose)
 	return nil
 }
 
-func (b *jobBody) end(keep bool) {
-	if b.over {
+func (b *jobBody) end(keep bool, why error) {
+	if b.over != nil {
 		return
 	}
-	b.over = true
+	b.over = why
 	// What came after the answer was not asked for.
 	if !b.conn.free() || !keep || b.reader.Buffered() > 0 || !b.pool.idle.add(b.conn) {
 		_ = b.conn.Close()

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -28,7 +29,7 @@ func TestWriteRequestIsThatOfNetHTTP(t *testing.T) {
 	}
 	methods := []string{"GET", "HEAD", "OPTIONS", "DELETE", "POST", "PUT", "PATCH", "TRACE", "PURGE", "get"}
 	targets := []string{"/", "/a%2Fb/?x=1&y=[]", "/?", "", "*", "/a b", "/ü", "/%zz", "/a\r\nX: y", "//double", "/;a=b", "/\x7f"}
-	hosts := []string{"05270714.proxy.test", "proxy.test:8080", "127.0.0.1:80", "[::1]:80", "[fe80::1%25en0]:80", "", "bücher.test", "a b", "a\r\nX: y", "a/b", "user@host"}
+	hosts := []string{"05270714.proxy.test", "proxy.test:8080", "127.0.0.1:80", "[::1]:80", "[fe80::1%25en0]:80", "", "bücher.test", "a b", "a\r\nX: y", "a/b", "user@host", `a"b`, "a#b", "a?b", "a<b", `a\b`}
 	headers := []http.Header{
 		header(), {}, {"User-Agent": {""}}, {"User-Agent": {"a", "b"}}, {"User-Agent": {}}, header("User-Agent", "second"),
 		{"User-Agent": {"evil\r\nX: y"}}, {"User-Agent": {" spaces "}}, {"User-Agent": {"tab\t"}}, {"User-Agent": {"\x00"}}, {"User-Agent": {"ü"}},
@@ -76,6 +77,7 @@ func TestAnswersNobodyAskedForAreNobodysAnswers(t *testing.T) {
 		"after the last answer":    {strings.Replace(answer, "\r\n", "\r\nConnection: close\r\n", 1)},
 		"after an old one":         {strings.Replace(answer, "1.1", "1.0", 1)},
 		"after one that we refuse": {"HTTP/1.1 099 Odd\r\nContent-Length: 6\r\n\r\n"},
+		"after no answer at all":   {"HTTP/1.1 099 Odd\r\nContent-Length: 0\r\n\r\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -203,12 +205,87 @@ func TestCallerThatLeavesEndsTheWaiting(t *testing.T) {
 	s := w.publish(discovery.Service{}, j.addr())
 	ctx, leave := context.WithCancel(t.Context())
 	go func() { <-arrived; leave() }()
-	res, err := w.client.Do(w.request(http.MethodGet, host(s), "/", nil).WithContext(ctx))
+	res, err := w.client.Do(w.request(http.MethodGet, host(s), "/", nil, "X-Request-Id: left").WithContext(ctx))
 	if err == nil {
 		res.Body.Close()
 		t.Fatal("there is an answer")
 	}
 	eventually(t, "the job's connection has ended", func() bool { open, made := j.connections(); return open == 0 && made == 1 })
+	if record := w.log.wait(t, "left"); record["err"] != context.Canceled.Error() {
+		t.Errorf("the access log says %v, which sounds like the job's failure", record["err"])
+	}
+}
+
+// A connection that is in use when the idle ones are closed ends with its answer, and not a while later.
+func TestConnectionInUseIsNotKeptAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*world){
+		"the proxy is closed": func(w *world) { w.proxy.Close() }, "the endpoint vanishes": func(w *world) { w.republish() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			arrived, goOn := make(chan bool, 2), make(chan bool, 2)
+			j := newCountingJob(t, "", func(http.ResponseWriter, *http.Request) { arrived <- true; <-goOn })
+			w := newWorld(t)
+			s := w.publish(discovery.Service{}, j.addr())
+			p := w.proxy.balancer.states.of(s).pool(nil, s, s.Endpoints[0])
+			done := make(chan answer)
+			go func() { done <- w.get(host(s), "/") }()
+			<-arrived
+			end(w)
+			goOn <- true
+			<-done
+			if open := p.open.Load(); open != 0 {
+				t.Fatalf("%d connections are kept", open)
+			}
+			w.republish(s.Endpoints...) // somebody goes on all the same
+			goOn <- true
+			w.get(host(s), "/")
+			p = w.proxy.balancer.states.of(s).pool(nil, s, s.Endpoints[0])
+			if open := p.open.Load(); open != 1 {
+				t.Errorf("then %d connections are kept, want the one", open)
+			}
+		})
+	}
+}
+
+// A body that was cut, or closed, does not pass for whole when it is read again.
+func TestBodyThatIsOverStaysSo(t *testing.T) {
+	t.Parallel()
+	const whole = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nmine"
+	for name, c := range map[string]struct {
+		answer string
+		closes bool
+		want   error
+	}{
+		"read to its end": {whole, false, io.EOF},
+		"cut":             {strings.Replace(whole, "4", "40", 1), false, io.ErrUnexpectedEOF},
+		"closed":          {whole, true, http.ErrBodyReadAfterClose},
+	} {
+		p := newPool(newDialer(time.Second), discovery.HTTP)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+rawAnswer(t, c.answer), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := &sentBytes{x: &exchange{service: &discovery.Service{Protocol: discovery.HTTP}}}
+		res, err := p.carry(t.Context(), req, sent, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !c.closes {
+			_, _ = io.ReadAll(res.Body)
+		}
+		for range 2 {
+			if c.closes {
+				res.Body.Close()
+			}
+			if n, err := res.Body.Read(make([]byte, 10)); n != 0 || !errors.Is(err, c.want) {
+				t.Errorf("%s: then there are %d bytes and %v, want %v", name, n, err, c.want)
+			}
+		}
+		res.Body.Close()
+		p.CloseIdleConnections()
+	}
 }
 
 func TestIdleConnectionsGetOld(t *testing.T) {
@@ -259,6 +336,42 @@ func TestIdleConnectionsGetOld(t *testing.T) {
 	defer idle.mu.Unlock()
 	if idle.ticks {
 		t.Error("a timer ticks for nothing")
+	}
+}
+
+// A job that takes one connection at a time, for as long as that is kept, has no one wait for our keeping another.
+func TestJobThatTakesOneConnectionAtATime(t *testing.T) {
+	t.Parallel()
+	l := listen(t)
+	served := make(chan bool)
+	go func() {
+		defer close(served)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			for reader := bufio.NewReader(conn); ; {
+				r, err := http.ReadRequest(reader)
+				if err != nil {
+					break
+				}
+				_, _ = io.Copy(io.Discard, r.Body)
+				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+			}
+			conn.Close()
+		}
+	}()
+	t.Cleanup(func() { l.Close(); <-served })
+	w := newWorld(t)
+	w.client.Timeout = httpIdleConnTimeout - time.Second
+	s := w.publish(discovery.Service{}, l.Addr().String())
+	for range 2 {
+		for _, body := range []string{"", "body", "", "", "body", "body"} {
+			if a := w.do(w.request(http.MethodPost, host(s), "/", strings.NewReader(body))); a.body != "ok" {
+				t.Fatalf("status %d, %q", a.StatusCode, a.body)
+			}
+		}
 	}
 }
 

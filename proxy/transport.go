@@ -153,9 +153,20 @@ func newTransport(p *pool) *http.Transport {
 		// No table of headers that were sent: ids, deadlines and traces differ from call to call, and drive what does not out of it.
 		t.HTTP2 = &http.HTTP2Config{MaxEncoderHeaderTableSize: 1} // zero is the default
 	}
-	t.DialContext = p.dial
+	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if p.isAlone() {
+			if c := p.idle.take(); c != nil {
+				_ = c.Close()
+			}
+		}
+		return p.dial(ctx, network, addr)
+	}
 	return t
 }
+
+// isAlone reports that there is one connection. Simple servers take one at a time, for as long as it is kept. Requests with a body and those without do
+// not share theirs, and whoever alternates would wait each time until we give the other up: it is closed, if it is idle, before a second is made.
+func (p *pool) isAlone() bool { return p.open.Load() == 1 }
 
 // dial makes a connection of the pool's.
 func (p *pool) dial(ctx context.Context, network, addr string) (net.Conn, error) {

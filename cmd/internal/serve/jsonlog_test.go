@@ -93,7 +93,7 @@ func BenchmarkAccessLogLine(b *testing.B) {
 	for _, h := range []struct {
 		name    string
 		handler slog.Handler
-	}{{"ours", newJSONHandler(io.Discard, slog.LevelInfo)}, {"slog", slog.NewJSONHandler(io.Discard, nil)}} {
+	}{{"ours", newJSONHandler(io.Discard, slog.LevelInfo)}, {"slog", slog.NewJSONHandler(io.Discard, nil)}} { //nolint:sloglint // what it costs is the question
 		b.Run(h.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/term"
 )
 
-// NewLogger returns the log that Config asks for: JSON for machines, coloured lines for a terminal.
+// NewLogger returns the log that Config asks for: JSON for machines, coloured lines for a terminal. w must be safe for concurrent use, as files and
+// LogWriter are; each Write is whole lines.
 func NewLogger(w io.Writer, cfg Config) *slog.Logger {
 	return slog.New(newHandler(w, isTerminal(w), cfg))
 }
