@@ -174,8 +174,8 @@ func isIdempotent(method string) bool {
 	return false
 }
 
-// isBroken reports a connection that ended before an answer began. An answer that began ends in io.ErrUnexpectedEOF or in
-// an error about its form.
+// isBroken reports a connection that ended before an answer, or was reset within its header. A header that ends too early ends in
+// io.ErrUnexpectedEOF or in an error about its form.
 func isBroken(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
 		errors.Is(err, net.ErrClosed) || err.Error() == "http: server closed idle connection"

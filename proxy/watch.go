@@ -57,7 +57,9 @@ func (w *watch) touch() {
 }
 
 // quiet is for how long no byte has moved.
-func (w *watch) quiet(now time.Time) time.Duration { return now.Sub(w.since) - time.Duration(w.last.Load()) }
+func (w *watch) quiet(now time.Time) time.Duration {
+	return now.Sub(w.since) - time.Duration(w.last.Load())
+}
 
 // at says which endpoint the exchange is with.
 func (w *watch) at(e discovery.Endpoint) {
