@@ -102,7 +102,7 @@ func (c *frontConn) conn() net.Conn {
 // Write may gather b with what follows.
 func (c *frontConn) Write(b []byte) (int, error) { return c.conn().Write(b) }
 
-// SetWriteDeadline has no effect on HTTP/2: see stallLimit.
+// SetWriteDeadline is for HTTP/2 only the limit of waiting for one's turn: see stallLimit.
 func (c *frontConn) SetWriteDeadline(t time.Time) error { return c.conn().SetWriteDeadline(t) }
 
 // SetDeadline is SetReadDeadline and SetWriteDeadline.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -143,6 +144,47 @@ func TestGatheredIsBounded(t *testing.T) {
 		pieces, closed := conn.seen()
 		if n := len(strings.Join(pieces, "")); n != written || !closed {
 			t.Errorf("%d of %d bytes left; closed: %t", n, written, closed)
+		}
+	})
+}
+
+// A deadline is for who waits for its turn: a goodbye does not wait for somebody who reads nothing. One as far away as stall is none.
+func TestGatheredDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		conn := newGate()
+		g := gather(conn, stallLimit)
+		wrote(t, g, "x") // is under way
+		synctest.Wait()
+		_ = g.SetWriteDeadline(time.Now().Add(-time.Second))
+		for range mostGathered / 1024 {
+			wrote(t, g, strings.Repeat("y", 1024)) // there is a place: nothing to wait for
+		}
+		for _, size := range []int{1, ungathered} {
+			_ = g.SetWriteDeadline(time.Now().Add(5 * time.Second))
+			began := time.Now()
+			if n, err := g.Write(make([]byte, size)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != 5*time.Second {
+				t.Errorf("after %s: %d, %v", time.Since(began), n, err)
+			}
+		}
+		_ = g.SetWriteDeadline(time.Now().Add(stallLimit))
+		over := make(chan error, 1)
+		go func() { _, err := io.WriteString(g, "z"); over <- err }()
+		time.Sleep(2 * stallLimit)
+		select {
+		case err := <-over:
+			t.Fatalf("it did not wait: %v", err)
+		default:
+		}
+		_ = g.SetDeadline(time.Now()) // is for who waits already, too
+		if err := <-over; !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error(err)
+		}
+		_ = g.Close()
+		close(conn.pass)
+		synctest.Wait()
+		if pieces, closed := conn.seen(); len(strings.Join(pieces, "")) != 1+mostGathered || !closed {
+			t.Errorf("%d pieces; closed: %t", len(pieces), closed)
 		}
 	})
 }
