@@ -190,7 +190,8 @@ func (g *gathered) SetDeadline(t time.Time) error {
 	return g.SetReadDeadline(t)
 }
 
-// Close ends the reading and further writes. What was written leaves, as a kernel would see to, or has lastWordTime to.
+// Close ends the reading and further writes. What was written leaves, as a kernel would see to: net/http takes an answer for sent
+// that only waits here, and closes the connection behind it. For that there is stall, and lastWordTime where that is zero.
 func (g *gathered) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -203,7 +204,7 @@ func (g *gathered) Close() error {
 	}
 	g.closed = true // run closes the connection
 	g.change.Broadcast()
-	_ = g.Conn.SetWriteDeadline(time.Now().Add(lastWordTime))
+	_ = g.Conn.SetWriteDeadline(time.Now().Add(max(g.stall, lastWordTime)))
 	return g.Conn.SetReadDeadline(time.Unix(1, 0))
 }
 

@@ -224,11 +224,11 @@ func TestGatheredFails(t *testing.T) {
 	}
 }
 
-// Who takes nothing for too long is given up; who takes little is not. A connection that is closed does not wait as long.
+// Who takes nothing for too long is given up, also when the connection is closed; who takes little is not.
 func TestGatheredStalls(t *testing.T) {
 	t.Parallel()
 	const stall = 2 * time.Minute
-	begin := func(t *testing.T) (*gathered, net.Conn) {
+	begin := func(t *testing.T, stall time.Duration) (*gathered, net.Conn) {
 		far, near := net.Pipe()
 		g := gather(near, stall)
 		t.Cleanup(func() { _ = g.Close(); _ = far.Close() })
@@ -236,7 +236,7 @@ func TestGatheredStalls(t *testing.T) {
 		return g, far
 	}
 	synctest.Test(t, func(t *testing.T) {
-		g, far := begin(t)
+		g, far := begin(t, stall)
 		began := time.Now()
 		if _, err := g.Read(make([]byte, 1)); err == nil {
 			t.Error("it was not closed")
@@ -247,7 +247,7 @@ func TestGatheredStalls(t *testing.T) {
 		_ = far
 	})
 	synctest.Test(t, func(t *testing.T) {
-		g, far := begin(t)
+		g, far := begin(t, stall)
 		one := make([]byte, 1)
 		for range len("hello") {
 			time.Sleep(stall * 3 / 4)
@@ -262,13 +262,27 @@ func TestGatheredStalls(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		g, far := begin(t)
+		g, far := begin(t, stall)
 		synctest.Wait()
 		began := time.Now()
 		_ = g.Close()
 		if n, err := g.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) || time.Since(began) != 0 {
 			t.Errorf("a read after Close: %d, %v", n, err)
 		}
+		time.Sleep(stall - time.Millisecond)
+		one := make([]byte, 1)
+		if _, err := far.Read(one); err != nil {
+			t.Errorf("what was written is lost: %v", err)
+		}
+		time.Sleep(2 * time.Millisecond)
+		if got, err := io.ReadAll(far); len(got) > 0 || err != nil {
+			t.Errorf("it goes on: %q, %v", got, err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		g, far := begin(t, 0)
+		synctest.Wait()
+		_ = g.Close()
 		time.Sleep(lastWordTime + time.Millisecond)
 		if got, err := io.ReadAll(far); len(got) > 0 || err != nil {
 			t.Errorf("it goes on: %q, %v", got, err)
