@@ -213,7 +213,7 @@ func TestGatheredFails(t *testing.T) {
 			if counted.sentSince(4) || !counted.sentSince(3) {
 				t.Error("four bytes have left, and no more will")
 			}
-			if _, closed := conn.seen(); closed != (failure == syscall.ETIMEDOUT) {
+			if _, closed := conn.seen(); closed != errors.Is(failure, syscall.ETIMEDOUT) {
 				t.Errorf("%v: closed: %t", failure, closed)
 			}
 			_ = g.Close()

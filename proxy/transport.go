@@ -120,7 +120,7 @@ func (c *countedConn) Close() error {
 // sentSince reports that bytes have left, or may leave, beyond the first mark.
 func (c *countedConn) sentSince(mark int64) bool {
 	g, ok := c.Conn.(*gathered)
-	return c.written.Load() > mark && !(ok && g.lost(mark))
+	return c.written.Load() > mark && (!ok || !g.lost(mark))
 }
 
 // Write takes the rest of a request that the job does not want. Who answers an upload without reading it, as simple servers do, and
