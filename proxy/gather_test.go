@@ -264,14 +264,15 @@ func TestGatheredStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, far := begin(t, stall)
 		synctest.Wait()
+		wrote(t, g, "more")
 		began := time.Now()
+		time.Sleep(stall / 4)
 		_ = g.Close()
-		if n, err := g.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) || time.Since(began) != 0 {
+		if n, err := g.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) || time.Since(began) != stall/4 {
 			t.Errorf("a read after Close: %d, %v", n, err)
 		}
 		time.Sleep(stall - time.Millisecond)
-		one := make([]byte, 1)
-		if _, err := far.Read(one); err != nil {
+		if _, err := io.ReadFull(far, make([]byte, len("hello"))); err != nil {
 			t.Errorf("what was written is lost: %v", err)
 		}
 		time.Sleep(2 * time.Millisecond)
