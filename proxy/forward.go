@@ -93,7 +93,7 @@ func (p *Proxy) forward(x *exchange) error {
 	case errors.Is(err, errSwitched):
 		return p.tunnel(ctx, x, open)
 	case err != nil:
-		return endedBy(ctx, err)
+		return hinted(x, endedBy(ctx, err))
 	}
 	p.finish(x)
 	return nil
@@ -115,6 +115,15 @@ func endedBy(ctx context.Context, err error) error {
 		return why
 	}
 	return err
+}
+
+// hinted adds to a connection that broke, and was noticed first by whoever read the caller's body for it, what the job spoke on it.
+func hinted(x *exchange, err error) error {
+	var known *Error
+	if !errors.As(err, &known) || known.cause != causeBroken || known.Public != "" {
+		return err
+	}
+	return &Error{cause: causeBroken, Public: mistaken(x, x.sent.spoke), Err: known.Err}
 }
 
 // abortedBy is why an answer that had begun was cut off: we ended it, the caller left, or else the job broke.

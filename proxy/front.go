@@ -103,7 +103,8 @@ func (c *frontConn) conn() net.Conn {
 // Write may gather b with what follows.
 func (c *frontConn) Write(b []byte) (int, error) { return c.conn().Write(b) }
 
-// SetWriteDeadline has no effect on HTTP/2: see stallLimit. Each request of HTTP/1.1 makes sure that there is none, which is so as a rule.
+// SetWriteDeadline is for HTTP/2 only the limit of waiting for one's turn: see stallLimit. Each request of HTTP/1.1 makes sure that
+// there is none, which is so as a rule.
 func (c *frontConn) SetWriteDeadline(t time.Time) error {
 	if limited := !t.IsZero(); c.limited.Swap(limited) || limited {
 		return c.conn().SetWriteDeadline(t)

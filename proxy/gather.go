@@ -38,6 +38,7 @@ type gathered struct {
 	sent    int64     // bytes that have left
 	err     error     // why nothing leaves any more
 	until   time.Time // the connection's deadline for writes; zero: none
+	patient time.Time // until when Write may wait for its turn; zero: as long as it takes
 }
 
 // gather makes conn a gathered connection. Whoever wants to write uses that from then on.
@@ -52,7 +53,9 @@ func (g *gathered) Write(b []byte) (int, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for g.busy && g.err == nil && !g.closed && (len(b) >= ungathered || g.waiting != nil && len(*g.waiting) >= mostGathered) {
-		g.change.Wait()
+		if !g.await() {
+			return 0, os.ErrDeadlineExceeded
+		}
 	}
 	switch {
 	case g.err != nil:
@@ -74,6 +77,25 @@ func (g *gathered) Write(b []byte) (int, error) {
 		go g.runs()
 	}
 	return len(b), nil
+}
+
+// await waits for a change, and reports false when the time for that is over. The caller holds mu.
+func (g *gathered) await() bool {
+	if g.patient.IsZero() {
+		g.change.Wait()
+		return true
+	}
+	left := time.Until(g.patient)
+	if left <= 0 {
+		return false
+	}
+	defer time.AfterFunc(left, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.change.Broadcast()
+	}).Stop()
+	g.change.Wait()
+	return true
 }
 
 // run sends what waits until nothing does.
@@ -149,13 +171,28 @@ func (g *gathered) lost(n int64) bool {
 	return g.err != nil && g.sent <= n
 }
 
-// SetWriteDeadline does nothing: who writes does not wait for the other side, and stall is its limit.
-func (g *gathered) SetWriteDeadline(time.Time) error { return nil }
+// SetWriteDeadline limits how long Write waits for its turn: tls.Conn.Close says goodbye for so long, and http.Server holds its lock
+// meanwhile. For the sending the limit is stall, and a deadline as far away as that (http.HTTP2Config.WriteByteTimeout) is none
+// here: many pieces may have to leave before it is one's turn.
+func (g *gathered) SetWriteDeadline(t time.Time) error {
+	if g.stall > 0 && !t.IsZero() && time.Until(t) > g.stall/2 {
+		t = time.Time{}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.patient = t
+	g.change.Broadcast()
+	return nil
+}
 
-// SetDeadline is the reader's.
-func (g *gathered) SetDeadline(t time.Time) error { return g.SetReadDeadline(t) }
+// SetDeadline is SetReadDeadline and SetWriteDeadline.
+func (g *gathered) SetDeadline(t time.Time) error {
+	_ = g.SetWriteDeadline(t)
+	return g.SetReadDeadline(t)
+}
 
-// Close ends the reading and further writes. What was written leaves, as a kernel would see to, or has lastWordTime to.
+// Close ends the reading and further writes. What was written leaves, as a kernel would see to: net/http takes an answer for sent
+// that only waits here, and closes the connection behind it. For that there is stall, and lastWordTime where that is zero.
 func (g *gathered) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -168,7 +205,7 @@ func (g *gathered) Close() error {
 	}
 	g.closed = true // run closes the connection
 	g.change.Broadcast()
-	_ = g.Conn.SetWriteDeadline(time.Now().Add(lastWordTime))
+	_ = g.Conn.SetWriteDeadline(time.Now().Add(max(g.stall, lastWordTime)))
 	return g.Conn.SetReadDeadline(time.Unix(1, 0))
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -147,6 +148,47 @@ func TestGatheredIsBounded(t *testing.T) {
 	})
 }
 
+// A deadline is for who waits for its turn: a goodbye does not wait for somebody who reads nothing. One as far away as stall is none.
+func TestGatheredDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		conn := newGate()
+		g := gather(conn, stallLimit)
+		wrote(t, g, "x") // is under way
+		synctest.Wait()
+		_ = g.SetWriteDeadline(time.Now().Add(-time.Second))
+		for range mostGathered / 1024 {
+			wrote(t, g, strings.Repeat("y", 1024)) // there is a place: nothing to wait for
+		}
+		for _, size := range []int{1, ungathered} {
+			_ = g.SetWriteDeadline(time.Now().Add(5 * time.Second))
+			began := time.Now()
+			if n, err := g.Write(make([]byte, size)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != 5*time.Second {
+				t.Errorf("after %s: %d, %v", time.Since(began), n, err)
+			}
+		}
+		_ = g.SetWriteDeadline(time.Now().Add(stallLimit))
+		over := make(chan error, 1)
+		go func() { _, err := io.WriteString(g, "z"); over <- err }()
+		time.Sleep(2 * stallLimit)
+		select {
+		case err := <-over:
+			t.Fatalf("it did not wait: %v", err)
+		default:
+		}
+		_ = g.SetDeadline(time.Now()) // is for who waits already, too
+		if err := <-over; !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error(err)
+		}
+		_ = g.Close()
+		close(conn.pass)
+		synctest.Wait()
+		if pieces, closed := conn.seen(); len(strings.Join(pieces, "")) != 1+mostGathered || !closed {
+			t.Errorf("%d pieces; closed: %t", len(pieces), closed)
+		}
+	})
+}
+
 // A failure is the next write's. After a reset the connection can still be read; any other failure closes it.
 func TestGatheredFails(t *testing.T) {
 	t.Parallel()
@@ -182,11 +224,11 @@ func TestGatheredFails(t *testing.T) {
 	}
 }
 
-// Who takes nothing for too long is given up; who takes little is not. A connection that is closed does not wait as long.
+// Who takes nothing for too long is given up, also when the connection is closed; who takes little is not.
 func TestGatheredStalls(t *testing.T) {
 	t.Parallel()
 	const stall = 2 * time.Minute
-	begin := func(t *testing.T) (*gathered, net.Conn) {
+	begin := func(t *testing.T, stall time.Duration) (*gathered, net.Conn) {
 		far, near := net.Pipe()
 		g := gather(near, stall)
 		t.Cleanup(func() { _ = g.Close(); _ = far.Close() })
@@ -194,7 +236,7 @@ func TestGatheredStalls(t *testing.T) {
 		return g, far
 	}
 	synctest.Test(t, func(t *testing.T) {
-		g, far := begin(t)
+		g, far := begin(t, stall)
 		began := time.Now()
 		if _, err := g.Read(make([]byte, 1)); err == nil {
 			t.Error("it was not closed")
@@ -205,7 +247,7 @@ func TestGatheredStalls(t *testing.T) {
 		_ = far
 	})
 	synctest.Test(t, func(t *testing.T) {
-		g, far := begin(t)
+		g, far := begin(t, stall)
 		one := make([]byte, 1)
 		for range len("hello") {
 			time.Sleep(stall * 3 / 4)
@@ -220,13 +262,28 @@ func TestGatheredStalls(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		g, far := begin(t)
+		g, far := begin(t, stall)
 		synctest.Wait()
+		wrote(t, g, "more")
 		began := time.Now()
+		time.Sleep(stall / 4)
 		_ = g.Close()
-		if n, err := g.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) || time.Since(began) != 0 {
+		if n, err := g.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) || time.Since(began) != stall/4 {
 			t.Errorf("a read after Close: %d, %v", n, err)
 		}
+		time.Sleep(stall - time.Millisecond)
+		if _, err := io.ReadFull(far, make([]byte, len("hello"))); err != nil {
+			t.Errorf("what was written is lost: %v", err)
+		}
+		time.Sleep(2 * time.Millisecond)
+		if got, err := io.ReadAll(far); len(got) > 0 || err != nil {
+			t.Errorf("it goes on: %q, %v", got, err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		g, far := begin(t, 0)
+		synctest.Wait()
+		_ = g.Close()
 		time.Sleep(lastWordTime + time.Millisecond)
 		if got, err := io.ReadAll(far); len(got) > 0 || err != nil {
 			t.Errorf("it goes on: %q, %v", got, err)

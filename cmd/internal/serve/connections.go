@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"log/slog"
 	"net"
 	"sync"
@@ -76,6 +77,19 @@ func (l *limitListener) giveBack() {
 
 // Close ends the waiting too.
 func (l *limitListener) Close() error { return l.close() }
+
+// wait returns when no connection is open any more, or ctx ends.
+func (m *connectionMetrics) wait(ctx context.Context) {
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for m.open.Load() > 0 {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
 
 // limitedConn gives its place back when it is closed.
 type limitedConn struct {

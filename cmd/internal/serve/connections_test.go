@@ -4,9 +4,15 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
+
+	"taskproxy/discovery"
+	"taskproxy/proxy"
 )
 
 // Connections beyond the limit wait until one ends, which may be said twice. They are still TCP.
@@ -123,5 +129,42 @@ func TestMaxConnections(t *testing.T) {
 	}
 	if n := strings.Count(p.log.String(), words); n != 1 {
 		t.Errorf("the log says it %d times", n)
+	}
+}
+
+// The end waits for connections that the server has closed, and which still have something to send; not for longer than the requests may take.
+func TestDrainWaitsForConnections(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		timeout time.Duration
+		waits   bool
+	}{{time.Minute, true}, {time.Millisecond, false}} {
+		inner, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		on := new(listeners)
+		on.public = limitConnections(inner.(*net.TCPListener), 0, &on.connections, slog.New(slog.DiscardHandler))
+		t.Cleanup(on.close)
+		caller, err := net.Dial("tcp", inner.Addr().String())
+		must(t, err)
+		t.Cleanup(func() { caller.Close() })
+		conn, err := on.public.Accept()
+		must(t, err)
+		t.Cleanup(func() { conn.Close() })
+		bases, err := discovery.NewBases("tp.example.net")
+		must(t, err)
+		engine, err := proxy.New(proxy.Config{Bases: bases, Table: proxy.NewTable(), AuthDisabled: true})
+		must(t, err)
+		t.Cleanup(engine.Close)
+		p := &parts{proxy: engine, publicServer: new(http.Server), draining: new(atomic.Bool)}
+		var gone atomic.Bool
+		p.publicServer.RegisterOnShutdown(func() {
+			if c.waits {
+				time.AfterFunc(50*time.Millisecond, func() { gone.Store(true); conn.Close() })
+			}
+		})
+		p.drain(Config{ShutdownTimeout: c.timeout}, on, slog.New(slog.DiscardHandler))
+		if gone.Load() != c.waits {
+			t.Errorf("within %s: waited for the connection: %t", c.timeout, gone.Load())
+		}
 	}
 }

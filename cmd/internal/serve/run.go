@@ -217,7 +217,7 @@ func (p *parts) serve(ctx context.Context, cfg Config, on *listeners, logger *sl
 		defer p.adminServer.Close()
 		select {
 		case <-ctx.Done():
-			p.drain(cfg, logger)
+			p.drain(cfg, on, logger)
 		case <-failed.Done():
 			p.publicServer.Close()
 		}
@@ -226,8 +226,11 @@ func (p *parts) serve(ctx context.Context, cfg Config, on *listeners, logger *sl
 	return g.Wait()
 }
 
+// lastBytesTime is for what was written when the requests have had their time.
+const lastBytesTime = time.Second
+
 // drain lets balancers notice that we are going, and then lets requests finish.
-func (p *parts) drain(cfg Config, logger *slog.Logger) {
+func (p *parts) drain(cfg Config, on *listeners, logger *slog.Logger) {
 	start := time.Now()
 	p.draining.Store(true) // answers are the last of their connections from here on
 	logger.Info("shutting down", "delay", cfg.ShutdownDelay.String(), "timeout", cfg.ShutdownTimeout.String())
@@ -241,8 +244,12 @@ func (p *parts) drain(cfg Config, logger *slog.Logger) {
 		logger.Warn("requests did not finish in time", "err", err)
 		p.proxy.Close() // streams get their last words
 		p.publicServer.Close()
+		brief, cancel := context.WithTimeout(context.Background(), lastBytesTime)
+		defer cancel()
+		ctx = brief
 	}
 	tunnels.Wait()
+	on.connections.wait(ctx) // of HTTP/2 they are closed behind the server's back, when what was written has left
 	logger.Info("shut down", "duration_ms", time.Since(start).Milliseconds())
 }
 
