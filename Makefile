@@ -108,11 +108,13 @@ bench: ## Run the benchmarks with allocations (BENCH, BENCHTIME, PKG choose)
 bench-allocs: ## Count what one request allocates in the product's process, by itself; fails when it is too much
 	go test -run '^$$' -bench Allocations -benchtime 10000x -count=1 ./cmd/internal/bench
 
+# Where it is allowed: what the local cluster does meanwhile is not to delay the requests that are timed.
+bench-peers: REALTIME = $(shell chrt --rr 1 true 2>/dev/null && echo -realtime)
 bench-peers: $(CACHE)/bench/caddy-$(CADDY_VERSION) $(CACHE)/bench/envoy-$(ENVOY_VERSION) ## Measure the product beside nginx, HAProxy, Caddy and Envoy (BENCH_FLAGS)
 	go build -trimpath -ldflags "$(LDFLAGS)" -o $(CACHE)/bench/ ./cmd/task-proxy ./testdata/bench
 	ln -sf caddy-$(CADDY_VERSION) $(CACHE)/bench/caddy
 	ln -sf envoy-$(ENVOY_VERSION)/bin/envoy $(CACHE)/bench/envoy
-	BIN=$(CACHE)/bench $(CACHE)/bench/bench run -raw $(CACHE)/bench/samples.jsonl $(BENCH_FLAGS) >$(CACHE)/bench/results.md
+	BIN=$(CACHE)/bench $(CACHE)/bench/bench run $(REALTIME) -raw $(CACHE)/bench/samples.jsonl $(BENCH_FLAGS) >$(CACHE)/bench/results.md
 	cat $(CACHE)/bench/results.md
 
 $(CACHE)/bench/caddy-$(CADDY_VERSION):
