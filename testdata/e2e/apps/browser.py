@@ -71,8 +71,13 @@ def jupyter(v, page):
     page.goto(v.url + "lab?reset")  # nothing of what was open before
     page.locator(".jp-LauncherCard[data-category=Notebook]").first.click()
     cell = page.locator(".jp-Notebook .cm-content").first
-    cell.click()
-    page.keyboard.type("import os\nprint('the answer is', 6 * 7, 'in', os.environ['YT_TASK_NAME'])")
+    for _ in range(10):  # a notebook that is still being made takes the focus away
+        cell.click()
+        page.keyboard.type("import os\nprint('the answer is', 6 * 7, 'in', os.environ['YT_TASK_NAME'])")
+        if "os.environ['YT_TASK_NAME'])" in cell.inner_text():
+            break
+        page.keyboard.press("Control+a")
+        page.keyboard.press("Delete")
     page.keyboard.press("Shift+Enter")
     output = page.locator(".jp-OutputArea-output").first
     expect(output).to_contain_text("the answer is 42 in jupyter", timeout=PATIENCE)
