@@ -102,7 +102,7 @@ func newMetrics(r prometheus.Registerer, g gauges) (*metrics, error) {
 	m := &metrics{
 		retries: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "yt_task_proxy_upstream_retries_total",
-			Help: "Total number of times that a request moved on to another endpoint.",
+			Help: "Total number of times that a request was tried again: at another endpoint, or at the same on a new connection.",
 		}),
 		errors:     make(map[*cause]prometheus.Counter, len(causes)),
 		authFailed: make(map[*cause]prometheus.Counter),

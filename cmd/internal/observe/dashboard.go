@@ -85,7 +85,7 @@ var rows = []row{
 		one("Connections that had to wait", "cps", `sum by (pod, instance) (rate(yt_task_proxy_connections_delayed_total`+rate+`))`, "{{instance}}"),
 	}},
 	{"Balancing", []panel{
-		one("Moved on to another endpoint", "ops", `sum by (pod, instance) (rate(yt_task_proxy_upstream_retries_total`+rate+`))`, "{{instance}}"),
+		one("Tried again, at another endpoint as a rule", "ops", `sum by (pod, instance) (rate(yt_task_proxy_upstream_retries_total`+rate+`))`, "{{instance}}"),
 		one("Endpoints set aside", "", `yt_task_proxy_endpoints_set_aside`, "{{instance}}"),
 		one("Operations asked about because of failures", "ops", `sum by (pod, instance) (rate(yt_task_proxy_discovery_refreshes_total`+rate+`))`, "{{instance}}"),
 	}},
