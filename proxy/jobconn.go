@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
@@ -117,9 +116,6 @@ func (c *jobConn) swap(fd uintptr) bool {
 	}
 	var again bool
 	c.n, again, c.err = readNow(fd, c.answer)
-	if c.err != nil && c.err != io.EOF {
-		c.err = &net.OpError{Op: "read", Net: "tcp", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: c.err}
-	}
 	return !again
 }
 
@@ -222,7 +218,6 @@ func (p *pool) try(ctx context.Context, req *http.Request, sent *sentBytes, fres
 func (c *jobConn) ask(ctx context.Context, req *http.Request, reader *bufio.Reader) (*http.Response, error) {
 	text := requestTexts.Get().(*bytes.Buffer)
 	defer func() {
-		c.request = nil
 		if text.Cap() <= bufferSize {
 			text.Reset()
 			requestTexts.Put(text)
