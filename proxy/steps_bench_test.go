@@ -1,7 +1,9 @@
 package proxy
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"testing"
@@ -145,4 +147,44 @@ func BenchmarkWhileTablesChange(b *testing.B) {
 	b.Run("swapped", run)
 	close(stop)
 	<-stopped
+}
+
+// appender is a slog.Handler for lines that write themselves.
+type appender struct{ text []byte }
+
+func (*appender) Enabled(context.Context, slog.Level) bool { return true }
+func (a *appender) WithAttrs([]slog.Attr) slog.Handler     { return a }
+func (a *appender) WithGroup(string) slog.Handler          { return a }
+
+func (a *appender) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(attr slog.Attr) bool {
+		a.text = attr.Value.Any().(*line).AppendJSON(a.text[:0])
+		return true
+	})
+	return nil
+}
+
+// BenchmarkEnd is the end of a request: its metrics, and the text of its line in the access log.
+func BenchmarkEnd(b *testing.B) {
+	w := newWorld(b)
+	s := w.publish(discovery.Service{}, "10.0.0.1:20000")
+	in, _ := http.NewRequestWithContext(b.Context(), http.MethodGet, "http://"+host(s)+"/static/app.js?v=1", nil)
+	in.RemoteAddr, in.Header = "192.0.2.1:40000", browserHeader
+	x := w.proxy.begin(nullWriter{http.Header{}}, in)
+	if err := w.proxy.identify(x); err != nil {
+		b.Fatal(err)
+	}
+	x.service, x.endpoint, x.authorized, x.finished, x.w.status = s, s.Endpoints[0], true, true, http.StatusOK
+	for _, log := range []struct {
+		name    string
+		handler slog.Handler
+	}{{"line", new(appender)}, {"none", slog.DiscardHandler}} {
+		b.Run(log.name, func(b *testing.B) {
+			w.proxy.cfg.AccessLog = slog.New(log.handler)
+			b.ReportAllocs()
+			for b.Loop() {
+				w.proxy.end(x)
+			}
+		})
+	}
 }

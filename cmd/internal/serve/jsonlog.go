@@ -5,24 +5,33 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 )
 
-// jsonHandler writes what slog.JSONHandler writes, in less than half the time for the line that every request has: attributes that are plain
-// text, numbers and truth values. All other records are slog's.
+// jsonHandler writes what slog.JSONHandler writes. The line that every request has takes it a quarter of the time, because its one attribute
+// writes itself; all other records are slog's.
 type jsonHandler struct {
 	*slog.JSONHandler
-	w    io.Writer
-	last atomic.Pointer[second]
+	w     io.Writer
+	level slog.Level
+	last  atomic.Pointer[second]
 }
 
-func newJSONHandler(w io.Writer, level slog.Leveler) slog.Handler {
-	return &jsonHandler{JSONHandler: slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}), w: w}
+// jsonFields is the value of an attribute without a key, a group. AppendJSON appends its members as slog.JSONHandler writes them, each with
+// a comma before it.
+type jsonFields interface {
+	slog.LogValuer
+	AppendJSON(text []byte) []byte
 }
+
+func newJSONHandler(w io.Writer, level slog.Level) slog.Handler {
+	return &jsonHandler{JSONHandler: slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}), w: w, level: level}
+}
+
+// Enabled is slog.Handler's.
+func (h *jsonHandler) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level }
 
 // second is the text of one, which many lines have.
 type second struct {
@@ -50,75 +59,39 @@ func (h *jsonHandler) appendTime(b []byte, t time.Time) []byte {
 }
 
 // jsonLines lends room for lines.
-var jsonLines = sync.Pool{New: func() any { return new(jsonLine) }}
-
-// jsonLine is a line that is being made.
-type jsonLine struct {
-	text  []byte
-	plain bool // so far nothing has needed more than is here
-}
+var jsonLines = sync.Pool{New: func() any { return new([]byte) }}
 
 // Handle is slog.Handler's. The loggers that are made from this one (WithAttrs, WithGroup) are slog's.
 func (h *jsonHandler) Handle(ctx context.Context, r slog.Record) error {
-	line := jsonLines.Get().(*jsonLine)
-	defer line.free()
-	year := r.Time.Year()
-	line.plain = r.Level == slog.LevelInfo && !r.Time.IsZero() && year >= 0 && year < 10000
-	line.text = append(line.text[:0], `{"time":"`...)
-	line.text = h.appendTime(line.text, r.Time)
-	line.text = append(line.text, `","level":"INFO","msg":`...)
-	line.string(r.Message)
-	r.Attrs(line.attr)
-	if !line.plain {
+	fields := fieldsOf(&r)
+	if fields == nil {
 		return h.JSONHandler.Handle(ctx, r)
 	}
-	line.text = append(line.text, '}', '\n')
-	_, err := h.w.Write(line.text)
+	room := jsonLines.Get().(*[]byte)
+	line := append((*room)[:0], `{"time":"`...)
+	line = h.appendTime(line, r.Time)
+	line = append(line, `","level":"INFO","msg":"request"`...)
+	line = fields.AppendJSON(line)
+	line = append(line, '}', '\n')
+	_, err := h.w.Write(line)
+	if cap(line) <= 4096 {
+		*room = line
+		jsonLines.Put(room)
+	}
 	return err
 }
 
-func (l *jsonLine) free() {
-	if cap(l.text) <= 4096 {
-		jsonLines.Put(l)
+// fieldsOf is what a request's line has to say; nil: the record is another.
+func fieldsOf(r *slog.Record) (fields jsonFields) {
+	// Other years than those from 1970 to 9986 may have no RFC 3339.
+	if unix := r.Time.Unix(); r.NumAttrs() != 1 || r.Level != slog.LevelInfo || r.Message != "request" || unix <= 0 || unix > 253e9 {
+		return nil
 	}
-}
-
-// attr appends an attribute; it is for slog.Record.Attrs.
-func (l *jsonLine) attr(a slog.Attr) bool {
-	kind := a.Value.Kind()
-	if kind == slog.KindGroup && a.Key == "" {
-		for _, member := range a.Value.Group() {
-			if !l.attr(member) {
-				break
-			}
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "" {
+			fields, _ = a.Value.Any().(jsonFields)
 		}
-		return l.plain
-	}
-	l.text = append(l.text, ',')
-	l.string(a.Key)
-	l.text = append(l.text, ':')
-	switch kind {
-	case slog.KindString:
-		l.string(a.Value.String())
-	case slog.KindInt64:
-		l.text = strconv.AppendInt(l.text, a.Value.Int64(), 10)
-	case slog.KindBool:
-		l.text = strconv.AppendBool(l.text, a.Value.Bool())
-	default:
-		l.plain = false
-	}
-	return l.plain
-}
-
-// string appends one that needs no escapes.
-func (l *jsonLine) string(s string) {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' || c == 0x7f {
-			l.plain = false
-			return
-		}
-	}
-	l.text = append(l.text, '"')
-	l.text = append(l.text, s...)
-	l.text = append(l.text, '"')
+		return true
+	})
+	return fields
 }

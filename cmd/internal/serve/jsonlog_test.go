@@ -2,24 +2,43 @@ package serve
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"log/slog"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
+
+	"taskproxy/discovery"
+	"taskproxy/proxy"
 )
+
+// members are attributes that write themselves.
+type members []slog.Attr
+
+func (m members) LogValue() slog.Value { return slog.GroupValue(m...) }
+
+func (m members) AppendJSON(text []byte) []byte {
+	var b bytes.Buffer
+	_ = slog.NewJSONHandler(&b, nil).Handle(context.Background(), record(time.Time{}, slog.LevelInfo, "", m...))
+	return append(text, bytes.TrimSuffix(bytes.TrimPrefix(b.Bytes(), []byte(`{"level":"INFO","msg":""`)), []byte("}\n"))...)
+}
+
+func record(at time.Time, level slog.Level, message string, attrs ...slog.Attr) slog.Record {
+	r := slog.NewRecord(at, level, message, 0)
+	r.AddAttrs(attrs...)
+	return r
+}
 
 // Whatever is logged, the line is the one that slog writes.
 func TestJSONLogIsThatOfSlog(t *testing.T) {
 	group := func(attrs ...slog.Attr) slog.Attr { return slog.Attr{Value: slog.GroupValue(attrs...)} }
 	at := time.Date(2026, 11, 22, 1, 2, 3, 456789000, time.UTC)
-	record := func(at time.Time, level slog.Level, message string, attrs ...slog.Attr) slog.Record {
-		r := slog.NewRecord(at, level, message, 0)
-		r.AddAttrs(attrs...)
-		return r
-	}
+	itself := slog.Any("", members{slog.String("user", "alice"), slog.String("path", "/a\"b"), slog.Int("status", 200), slog.Bool("cached", true)})
 	every := make([]byte, 0, 256)
 	for c := range 256 {
 		every = append(every, byte(c))
@@ -27,6 +46,19 @@ func TestJSONLogIsThatOfSlog(t *testing.T) {
 	for name, r := range map[string]slog.Record{
 		"a request": record(at, slog.LevelInfo, "request", group(slog.String("user", "alice"), slog.String("path", "/a?<>&'"), slog.Int("status", 200),
 			slog.Bool("cached", true), slog.Int64("bytes_out", math.MaxInt64), slog.Int64("bytes_in", math.MinInt64))),
+		"itself":              record(at, slog.LevelInfo, "request", itself),
+		"itself, of nothing":  record(at, slog.LevelInfo, "request", slog.Any("", members{})),
+		"itself now":          record(time.Now(), slog.LevelInfo, "request", itself),
+		"with a key":          record(at, slog.LevelInfo, "request", slog.Any("of", members{slog.Int("a", 1)})),
+		"not alone":           record(at, slog.LevelInfo, "request", itself, slog.Int("a", 1)),
+		"not the first":       record(at, slog.LevelInfo, "request", slog.Int("a", 1), itself),
+		"twice":               record(at, slog.LevelInfo, "request", itself, itself),
+		"another message":     record(at, slog.LevelInfo, "ready", itself),
+		"another level":       record(at, slog.LevelWarn, "request", itself),
+		"itself at no time":   record(time.Time{}, slog.LevelInfo, "request", itself),
+		"itself far away":     record(time.Date(12026, 1, 1, 0, 0, 0, 0, time.UTC), slog.LevelInfo, "request", itself),
+		"itself at the end":   record(time.Date(9999, 12, 31, 23, 59, 59, 0, time.FixedZone("x", -3600)), slog.LevelInfo, "request", itself),
+		"itself long ago":     record(time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC), slog.LevelInfo, "request", itself),
 		"no attributes":       record(at, slog.LevelInfo, "ready"),
 		"an empty group":      record(at, slog.LevelInfo, "ready", group()),
 		"a group with a name": record(at, slog.LevelInfo, "ready", slog.Group("of", slog.String("a", "b"))),
@@ -84,12 +116,48 @@ func TestJSONLogIsThatOfSlog(t *testing.T) {
 	}
 }
 
+// kept is a slog.Handler that keeps the last record.
+type kept struct {
+	slog.Handler
+	record slog.Record
+}
+
+func (k *kept) Enabled(context.Context, slog.Level) bool { return true }
+
+func (k *kept) Handle(_ context.Context, r slog.Record) error {
+	k.record = r.Clone()
+	return nil
+}
+
+// accessLogRecord is what the proxy gives to its access log for a request.
+func accessLogRecord(tb testing.TB) slog.Record {
+	tb.Helper()
+	bases, err := discovery.NewBases("proxy.test")
+	must(tb, err)
+	log := new(kept)
+	p, err := proxy.New(proxy.Config{Bases: bases, Table: proxy.NewTable(), AuthDisabled: true, AccessLog: slog.New(log)})
+	must(tb, err)
+	defer p.Close()
+	p.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(tb.Context(), http.MethodGet, "http://05270714.proxy.test/%22a%22?x=y", nil))
+	return log.record
+}
+
+// What every request has is among what writes itself.
+func TestAccessLogLineWritesItself(t *testing.T) {
+	r := accessLogRecord(t)
+	if fieldsOf(&r) == nil {
+		t.Errorf("record %q of level %s with %d attributes goes the long way", r.Message, r.Level, r.NumAttrs())
+	}
+	var ours, theirs bytes.Buffer
+	_ = newJSONHandler(&ours, slog.LevelInfo).Handle(t.Context(), r)
+	_ = slog.NewJSONHandler(&theirs, nil).Handle(t.Context(), r)
+	if ours.String() != theirs.String() || !strings.Contains(ours.String(), `"host":"05270714.proxy.test","path":"/%22a%22",`) {
+		t.Errorf("got\n%swant\n%s", &ours, &theirs)
+	}
+}
+
 func BenchmarkAccessLogLine(b *testing.B) {
-	r := slog.NewRecord(time.Now(), slog.LevelInfo, "request", 0)
-	r.AddAttrs(slog.Attr{Value: slog.GroupValue(slog.String("request_id", "0123456789abcdef0123456789abcdef"), slog.String("user", "alice"), slog.String("source", "authorization"),
-		slog.String("decision", "allow"), slog.String("method", "GET"), slog.String("host", "05270714.proxy.test"), slog.String("path", "/"), slog.String("remote", "127.0.0.1:54356"),
-		slog.String("operation_id", "1-2-3e8-1"), slog.String("task", "task"), slog.String("service", "ui"), slog.String("endpoint", "127.0.0.1:38135"), slog.Int("status", 200),
-		slog.Bool("cached", true), slog.Int64("bytes_in", 0), slog.Int64("bytes_out", 1024), slog.Int64("duration_us", 400))})
+	r := accessLogRecord(b)
 	for _, h := range []struct {
 		name    string
 		handler slog.Handler
