@@ -6,6 +6,20 @@ import (
 	"time"
 )
 
+// LineHandler is a slog.Handler that can take a request's line as text: an access log has one for every request, and that is much cheaper than
+// attributes.
+type LineHandler interface {
+	slog.Handler
+	// HandleLine writes what Handle would write of this line as a record of level Info.
+	HandleLine(at time.Time, line Line) error
+}
+
+// Line is what the access log says of a request.
+type Line interface {
+	// AppendJSON appends the message and the attributes as slog.JSONHandler writes them, without a comma before or after them.
+	AppendJSON(text []byte) []byte
+}
+
 // accessLog writes the one line of a request.
 func (p *Proxy) accessLog(x *exchange, took time.Duration) {
 	log, ctx := p.cfg.AccessLog.Handler(), x.in.Context()
@@ -13,29 +27,28 @@ func (p *Proxy) accessLog(x *exchange, took time.Duration) {
 		return
 	}
 	x.line = line{x: x, took: took, open: p.cfg.AuthDisabled}
-	record := slog.NewRecord(x.start.Add(took), slog.LevelInfo, "request", 0) // not by the Logger: it would look up who calls
-	record.AddAttrs(slog.Any("", &x.line))
-	_ = log.Handle(ctx, record) // there is nobody to tell
+	at := x.start.Add(took)
+	if lines, ok := log.(LineHandler); ok {
+		_ = lines.HandleLine(at, &x.line) // there is nobody to tell
+		return
+	}
+	record := slog.NewRecord(at, slog.LevelInfo, lineMessage, 0) // not by the Logger: it would look up who calls
+	x.line.write(&fields{record: &record})
+	_ = log.Handle(ctx, record)
 }
 
-// line is what the access log says of an exchange that is over. Every slog.Handler gets its fields as attributes: a group without a name is
-// its members. One that writes JSON may take their text instead; that is much cheaper, and every request has a line.
+const lineMessage = "request"
+
+// line is a Line, of an exchange that is over.
 type line struct {
 	x    *exchange
 	took time.Duration
 	open bool // nobody is asked who they are
 }
 
-// LogValue is slog.LogValuer's.
-func (l *line) LogValue() slog.Value {
-	f := fields{attrs: make([]slog.Attr, 0, 24)}
-	l.write(&f)
-	return slog.GroupValue(f.attrs...)
-}
-
-// AppendJSON appends the fields as slog.JSONHandler writes those of LogValue, each with a comma before it.
+// AppendJSON is Line's.
 func (l *line) AppendJSON(text []byte) []byte {
-	f := fields{asJSON: true, json: text}
+	f := fields{json: append(text, `"msg":"`+lineMessage+`"`...)}
 	l.write(&f)
 	return f.json
 }
@@ -75,10 +88,9 @@ func (l *line) write(f *fields) {
 	f.int("duration_us", l.took.Microseconds()) // a float would go through encoding/json
 }
 
-// fields are those of a line: attributes, or the text of JSON. Keys need no escapes.
+// fields are those of a line on their way: attributes of a record, or else text that goes on in JSON. Keys need no escapes.
 type fields struct {
-	attrs  []slog.Attr
-	asJSON bool
+	record *slog.Record
 	json   []byte
 }
 
@@ -87,8 +99,8 @@ func (f *fields) string(key, value string) {
 	if value == "" {
 		return
 	}
-	if !f.asJSON {
-		f.attrs = append(f.attrs, slog.String(key, plain(value)))
+	if f.record != nil {
+		f.record.AddAttrs(slog.String(key, plain(value)))
 		return
 	}
 	text := append(f.key(key), '"')
@@ -106,16 +118,16 @@ func (f *fields) string(key, value string) {
 }
 
 func (f *fields) int(key string, value int64) {
-	if !f.asJSON {
-		f.attrs = append(f.attrs, slog.Int64(key, value))
+	if f.record != nil {
+		f.record.AddAttrs(slog.Int64(key, value))
 		return
 	}
 	f.json = strconv.AppendInt(f.key(key), value, 10)
 }
 
 func (f *fields) bool(key string, value bool) {
-	if !f.asJSON {
-		f.attrs = append(f.attrs, slog.Bool(key, value))
+	if f.record != nil {
+		f.record.AddAttrs(slog.Bool(key, value))
 		return
 	}
 	f.json = strconv.AppendBool(f.key(key), value)

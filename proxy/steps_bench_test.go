@@ -149,18 +149,16 @@ func BenchmarkWhileTablesChange(b *testing.B) {
 	<-stopped
 }
 
-// appender is a slog.Handler for lines that write themselves.
-type appender struct{ text []byte }
+// appender is a LineHandler that keeps the last line.
+type appender struct {
+	slog.Handler
+	text []byte
+}
 
 func (*appender) Enabled(context.Context, slog.Level) bool { return true }
-func (a *appender) WithAttrs([]slog.Attr) slog.Handler     { return a }
-func (a *appender) WithGroup(string) slog.Handler          { return a }
 
-func (a *appender) Handle(_ context.Context, r slog.Record) error {
-	r.Attrs(func(attr slog.Attr) bool {
-		a.text = attr.Value.Any().(*line).AppendJSON(a.text[:0])
-		return true
-	})
+func (a *appender) HandleLine(_ time.Time, line Line) error {
+	a.text = line.AppendJSON(a.text[:0])
 	return nil
 }
 
