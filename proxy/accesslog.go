@@ -62,11 +62,12 @@ type exchange struct {
 	failure  *cause // why we answered ourselves
 	err      error  // what the log says about it
 	finished bool   // false when a panic ended the handler
-	line     line   // of the access log
 
 	// Values of headers that we set, of which there are not more as a rule; used of them are taken.
 	values [8]string
 	used   int
+
+	took time.Duration // from its beginning to its end; set for the access log
 }
 
 // one is a header's value that nobody else has. Nearly every request needs some, and so they are made together.

@@ -26,40 +26,32 @@ func (p *Proxy) accessLog(x *exchange, took time.Duration) {
 	if !log.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
-	x.line = line{x: x, took: took, open: p.cfg.AuthDisabled}
+	x.took = took
 	at := x.start.Add(took)
 	if lines, ok := log.(LineHandler); ok {
-		_ = lines.HandleLine(at, &x.line) // there is nobody to tell
+		_ = lines.HandleLine(at, x) // there is nobody to tell
 		return
 	}
 	record := slog.NewRecord(at, slog.LevelInfo, lineMessage, 0) // not by the Logger: it would look up who calls
-	x.line.write(&fields{record: &record})
+	x.logTo(&fields{record: &record})
 	_ = log.Handle(ctx, record)
 }
 
 const lineMessage = "request"
 
-// line is a Line, of an exchange that is over.
-type line struct {
-	x    *exchange
-	took time.Duration
-	open bool // nobody is asked who they are
-}
-
 // AppendJSON is Line's.
-func (l *line) AppendJSON(text []byte) []byte {
+func (x *exchange) AppendJSON(text []byte) []byte {
 	f := fields{json: append(text, `"msg":"`+lineMessage+`"`...)}
-	l.write(&f)
+	x.logTo(&f)
 	return f.json
 }
 
-// write writes the fields. Neither query nor headers are among them: both can hold secrets.
-func (l *line) write(f *fields) {
-	x := l.x
+// logTo writes the fields of the line. Neither query nor headers are among them: both can hold secrets.
+func (x *exchange) logTo(f *fields) {
 	f.string("request_id", x.id)
 	f.string("user", x.login)
 	f.string("source", x.authSource())
-	f.string("decision", x.decision(l.open))
+	f.string("decision", x.decision(x.w.rules.open))
 	f.string("method", x.in.Method)
 	f.string("host", x.in.Host)
 	f.string("path", x.in.URL.EscapedPath())
@@ -85,7 +77,7 @@ func (l *line) write(f *fields) {
 	f.bool("cached", x.cached)
 	f.int("bytes_in", x.bytesIn.Load())
 	f.int("bytes_out", x.bytesOut.Load())
-	f.int("duration_us", l.took.Microseconds()) // a float would go through encoding/json
+	f.int("duration_us", x.took.Microseconds()) // a float would go through encoding/json
 }
 
 // fields are those of a line on their way: attributes of a record, or else text that goes on in JSON. Keys need no escapes.

@@ -22,28 +22,29 @@ func TestLine(t *testing.T) {
 		id: "1", login: "alice", source: auth.SourceCookie, authorized: true, cached: true, grpc: true, grpcStatus: "14", attempts: 2, failure: causeConnect, err: errors.New("no\nway"),
 		service: &discovery.Service{OperationID: "1-2", Task: "t", Name: "путь"}, endpoint: discovery.Endpoint{Addr: "10.0.0.1:2"},
 	}
-	whole.w.status = 503
+	whole.w.status, whole.took = 503, 1500*time.Millisecond
 	whole.bytesIn.Store(5)
 	whole.bytesOut.Store(1 << 62)
 	little := &exchange{in: &http.Request{Method: "GET", URL: &url.URL{Path: "/"}}}
 	for _, c := range []struct {
-		line line
+		x    *exchange
 		want string
 	}{
-		{line{x: whole, took: 1500 * time.Millisecond}, `request_id=1 user=alice source=cookie decision=allow method=GET host=a.test path=/a%20b remote=192.0.2.1:1 protocol=grpc ` +
+		{whole, `request_id=1 user=alice source=cookie decision=allow method=GET host=a.test path=/a%20b remote=192.0.2.1:1 protocol=grpc ` +
 			`operation_id=1-2 task=t service="\"\\u043f\\u0443\\u0442\\u044c\"" endpoint=10.0.0.1:2 attempts=2 status=503 grpc_status=14 reason=connect_failed err="\"no\\nway\"" ` +
 			`cached=true bytes_in=5 bytes_out=4611686018427387904 duration_us=1500000`},
-		{line{x: little}, `method=GET path=/ protocol=http status=0 cached=false bytes_in=0 bytes_out=0 duration_us=0`},
+		{little, `method=GET path=/ protocol=http status=0 cached=false bytes_in=0 bytes_out=0 duration_us=0`},
 	} {
-		if got := logged(t, &c.line, true); got != "level=INFO msg=request "+c.want+"\n" {
+		c.x.w.rules = new(rules)
+		if got := logged(t, c.x, true); got != "level=INFO msg=request "+c.want+"\n" {
 			t.Errorf("got  %swant %s", got, c.want)
 		}
-		checkText(t, &c.line)
+		checkText(t, c.x)
 	}
 }
 
 // logged is the line as slog's handlers write it, without a time.
-func logged(tb testing.TB, l *line, words bool) string {
+func logged(tb testing.TB, x *exchange, words bool) string {
 	tb.Helper()
 	var b bytes.Buffer
 	var h slog.Handler = slog.NewJSONHandler(&b, nil)
@@ -51,18 +52,18 @@ func logged(tb testing.TB, l *line, words bool) string {
 		h = slog.NewTextHandler(&b, nil)
 	}
 	r := slog.NewRecord(time.Time{}, slog.LevelInfo, "request", 0)
-	l.write(&fields{record: &r})
+	x.logTo(&fields{record: &r})
 	if err := h.Handle(tb.Context(), r); err != nil {
 		tb.Fatal(err)
 	}
 	return b.String()
 }
 
-// checkText compares the text that a line makes of itself with what slog makes of it.
-func checkText(tb testing.TB, l *line) {
+// checkText compares the text of a line with what slog makes of it.
+func checkText(tb testing.TB, x *exchange) {
 	tb.Helper()
 	begun := `{"level":"INFO",`
-	if got, want := string(l.AppendJSON([]byte(begun)))+"}\n", logged(tb, l, false); got != want {
+	if got, want := string(x.AppendJSON([]byte(begun)))+"}\n", logged(tb, x, false); got != want {
 		tb.Errorf("got\n%swant\n%s", got, want)
 	}
 }
@@ -78,11 +79,12 @@ func FuzzLine(f *testing.F) {
 	}
 	f.Add("GET", "<&>'", "%2f?", "no", int64(-1<<63))
 	f.Fuzz(func(t *testing.T, method, host, path, name string, n int64) {
-		x := &exchange{in: &http.Request{Method: method, Host: host, URL: &url.URL{Path: path}}, service: &discovery.Service{Name: name}, err: errors.New(name), grpcStatus: name}
+		x := &exchange{in: &http.Request{Method: method, Host: host, URL: &url.URL{Path: path}}, service: &discovery.Service{Name: name}, err: errors.New(name), grpcStatus: name,
+			took: time.Duration(n)}
+		x.w.rules = new(rules)
 		x.bytesIn.Store(n)
-		l := &line{x: x, took: time.Duration(n)}
-		checkText(t, l)
-		if text := l.AppendJSON(nil); bytes.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) {
+		checkText(t, x)
+		if text := x.AppendJSON(nil); bytes.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) {
 			t.Errorf("%q", text)
 		}
 	})
