@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"log/slog"
@@ -37,8 +36,8 @@ type exchange struct {
 	cors        string // the origin whose page may read the answer; empty: none that we would name
 	confides    bool   // an admin trusts the job with credentials
 
-	carrier   carrier                 // the context of what is forwarded
-	cancel    context.CancelCauseFunc // ends the stream for a reason; set once the request is being forwarded
+	carrier   carrier // the context of what is forwarded, which ends the stream for a reason; begins when the request is forwarded
+	ending    ending  // the same, for the attempts
 	watch     watch
 	patience  *patience   // with the job's answer; nil: there is no limit
 	body      requestBody // the caller's, on its way to the job
@@ -84,8 +83,6 @@ func (x *exchange) bodyOpen() bool {
 	return x.in.ProtoMajor == 1 && x.in.ContentLength != 0 && !x.bodyEnded.Load()
 }
 
-type exchangeKey struct{}
-
 // add adds a value of ours to a header.
 func (x *exchange) add(h http.Header, name, value string) {
 	if values := h[name]; len(values) > 0 {
@@ -93,25 +90,6 @@ func (x *exchange) add(h http.Header, name, value string) {
 		return
 	}
 	h[name] = x.one(value)
-}
-
-// carrier is the context in which an exchange is forwarded, and where exchangeOf finds it. It is a part of the exchange.
-type carrier struct {
-	context.Context
-	x *exchange
-}
-
-// Value is the exchange, or what the context around has.
-func (c *carrier) Value(key any) any {
-	if key == (exchangeKey{}) {
-		return c.x
-	}
-	return c.Context.Value(key)
-}
-
-func exchangeOf(ctx context.Context) *exchange {
-	x, _ := ctx.Value(exchangeKey{}).(*exchange)
-	return x
 }
 
 // begin opens the record of a request and gives it an id.

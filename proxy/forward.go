@@ -53,9 +53,8 @@ func (p *Proxy) forward(x *exchange) error {
 		x.carried = protocolWebSocket
 		caller = context.WithoutCancel(caller) // the tunnel goes on when the handler has returned
 	}
-	cancelled, cancel := context.WithCancelCause(caller)
-	x.carrier, x.cancel = carrier{cancelled, x}, cancel
 	ctx := &x.carrier
+	ctx.begin(caller, x)
 	p.watch(ctx, x)
 	if x.in.ProtoMajor == 1 {
 		// An answer of our own on this connection may have left one behind (writeBody).
@@ -81,9 +80,9 @@ func (p *Proxy) forward(x *exchange) error {
 		}
 	}()
 	if x.websocket { // until then its caller's leaving ends it
-		defer context.AfterFunc(x.in.Context(), func() { cancel(context.Cause(x.in.Context())) })()
+		defer context.AfterFunc(x.in.Context(), func() { ctx.cancel(context.Cause(x.in.Context())) })()
 	}
-	p.engine.ServeHTTP(&x.w, x.in.WithContext(ctx))
+	p.engine.ServeHTTP(&x.w, x.in.WithContext(ctx.shown()))
 	aborted = false
 	x.w.release()
 
@@ -102,7 +101,7 @@ func (p *Proxy) forward(x *exchange) error {
 // leave ends what forward has begun for an exchange.
 func (p *Proxy) leave(x *exchange, open prometheus.Gauge) {
 	p.unwatch(x)
-	x.cancel(nil)
+	x.carrier.cancel(nil)
 	open.Dec()
 }
 

@@ -250,7 +250,7 @@ func (x *exchange) end(why error) {
 		return
 	}
 	w.done = true
-	x.cancel(why)
+	x.carrier.cancel(why)
 	if x.w.hijacked.Load() {
 		return // the tunnel sees to its connections
 	}

@@ -83,7 +83,7 @@ func (w *responseWriter) WriteHeader(status int) {
 	if status >= 100 && status < 200 {
 		if status == http.StatusSwitchingProtocols {
 			// Over HTTP/2 a job's 101 arrives as just another 1xx, and net/http would let it out.
-			w.x.cancel(&Error{cause: causeBadAnswer, Err: errUnaskedUpgrade})
+			w.x.carrier.cancel(&Error{cause: causeBadAnswer, Err: errUnaskedUpgrade})
 			return
 		}
 		if w.x.in.ProtoMajor >= 2 {
