@@ -42,6 +42,7 @@ type exchange struct {
 	patience  *patience   // with the job's answer; nil: there is no limit
 	body      requestBody // the caller's, on its way to the job
 	sent      sentBytes
+	answer    *http.Response     // the job's; ReverseProxy's, but for the trailers, which it has when its body has ended
 	messages  messages           // the body of a gRPC answer
 	endpoint  discovery.Endpoint // the last one that was tried
 	attempts  int

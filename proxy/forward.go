@@ -164,6 +164,7 @@ func prepareUpgrade(x *exchange) error {
 func (p *Proxy) receive(res *http.Response) error {
 	x := exchangeOf(res.Request.Context())
 	x.watch.touch()
+	x.answer = res
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		return &Error{cause: causeBadAnswer, Err: errUnaskedUpgrade}
 	}
@@ -195,10 +196,14 @@ func (p *Proxy) finish(x *exchange) {
 		endGRPC(x)
 		return
 	}
-	if status := grpcStatusOf(h); x.grpc && (status != "" || !isGRPCWeb(x.in.Header)) { // gRPC-Web has it in the body as a rule
-		x.grpcStatus = grpcStatusLabel(status)
+	if x.grpc {
+		if status := grpcStatusOf(h); status != "" || !isGRPCWeb(x.in.Header) { // gRPC-Web has it in the body as a rule
+			x.grpcStatus = grpcStatusLabel(status)
+		}
 	}
-	p.rules.cleanAnswer(h, x)
+	if len(x.answer.Trailer) > 0 {
+		p.rules.cleanAnswer(h, x)
+	}
 }
 
 func grpcStatusOf(h http.Header) string {

@@ -47,7 +47,7 @@ func (w *responseWriter) adopt(res *http.Response) {
 
 // isEventStream reports Server-Sent Events.
 func isEventStream(h http.Header) bool {
-	media, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	media, _, _ := strings.Cut(contentType(h), ";")
 	return strings.EqualFold(trimSpace(media), "text/event-stream")
 }
 
