@@ -71,8 +71,8 @@ func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
 		if x.attempts > 0 {
 			b.metrics.retries.Inc()
 		}
-		x.endpoint, sent.insist = endpoint, turn.again
 		x.watch.at(endpoint)
+		sent.insist = turn.again
 		x.attempts++
 		res, err := b.attempt(ctx, x, state, req, endpoint)
 		if err == nil || errors.Is(err, errSwitched) {

@@ -55,7 +55,7 @@ func (p *Proxy) forward(x *exchange) error {
 	}
 	ctx := &x.carrier
 	ctx.begin(caller, x)
-	p.watch(ctx, x)
+	p.watch(x)
 	if x.in.ProtoMajor == 1 {
 		// An answer of our own on this connection may have left one behind (writeBody).
 		_ = http.NewResponseController(x.w.ResponseWriter).SetWriteDeadline(time.Time{})

@@ -259,7 +259,7 @@ func TestPatienceEndsWithTheExchange(t *testing.T) {
 	x := w.proxy.begin(nullWriter{http.Header{}}, r)
 	x.service = w.publish(discovery.Service{RouteTimeout: time.Hour})
 	x.carrier.begin(t.Context(), x)
-	w.proxy.watch(t.Context(), x)
+	w.proxy.watch(x)
 	trace := httptrace.ContextClientTrace(x.traced(t.Context()))
 	trace.WroteRequest(struct{ Err error }{})
 	w.proxy.unwatch(x)

@@ -128,7 +128,7 @@ func inBubble(t *testing.T, configure func(*Config, *moments), f func(w *watched
 		w.ctx, w.began = &w.x.carrier, time.Now()
 		w.x.carrier.begin(t.Context(), w.x)
 		defer w.x.carrier.cancel(nil)
-		w.p.watch(w.ctx, w.x)
+		w.p.watch(w.x)
 		defer w.p.unwatch(w.x)
 		f(w)
 	})
@@ -414,7 +414,7 @@ func TestStreamEndsDuringRecheck(t *testing.T) {
 		ctx := &x.carrier
 		x.login, x.service = "alice", snapshot.Services()[0]
 		ctx.begin(t.Context(), x)
-		p.watch(ctx, x)
+		p.watch(x)
 		asking.Wait()
 		ctx.cancel(nil)
 		p.unwatch(x)
