@@ -129,7 +129,9 @@ func newRequestID() string {
 	if *ids == "" {
 		var random [requestIDSize / 2 * requestIDsEach]byte
 		_, _ = rand.Read(random[:]) // never fails
-		*ids = hex.EncodeToString(random[:])
+		var text [2 * len(random)]byte
+		hex.Encode(text[:], random[:])
+		*ids = string(text[:])
 	}
 	id := (*ids)[:requestIDSize]
 	*ids = (*ids)[requestIDSize:]
