@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -143,6 +144,43 @@ func TestCarrierShows(t *testing.T) {
 		c.x.carrier.begin(t.Context(), c.x)
 		if shown := c.x.carrier.shown(); (shown.Done() == nil) != c.never {
 			t.Errorf("%s: never ends: %t, want %t", c.name, !c.never, c.never)
+		}
+	}
+}
+
+// The watch, the reader of a body, transports and the handler come as they like; who ends it first has the say.
+func TestCarrierIsSafeForConcurrentUse(t *testing.T) {
+	t.Parallel()
+	errFirst, errSecond := errors.New("first"), errors.New("second")
+	for range 200 {
+		caller, leave := context.WithCancel(t.Context())
+		x := &exchange{in: &http.Request{}, service: &discovery.Service{Protocol: discovery.HTTP}}
+		x.carrier.begin(caller, x)
+		ctx := &ending{&x.carrier, x.carrier.shown()}
+		var wg sync.WaitGroup
+		for _, f := range []func(){
+			leave,
+			func() { x.carrier.cancel(nil) },
+			func() { x.carrier.cancel(errFirst) },
+			func() { x.carrier.cancel(errSecond) },
+			func() { context.AfterFunc(ctx, func() {})() },
+			func() { <-ctx.Done() },
+			func() {
+				child, cancel := context.WithCancel(ctx)
+				defer cancel()
+				<-child.Done()
+			},
+		} {
+			wg.Go(f)
+		}
+		wg.Wait()
+		why := context.Cause(ctx)
+		if !slices.Contains([]error{errFirst, errSecond, context.Canceled}, why) {
+			t.Errorf("ended because of %v", why)
+		}
+		x.carrier.cancel(errors.New("too late"))
+		if again := context.Cause(ctx); ctx.Err() != context.Canceled || again != why {
+			t.Errorf("%v: ended because of %v, and then of %v", ctx.Err(), why, again)
 		}
 	}
 }
