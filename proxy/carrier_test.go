@@ -59,6 +59,9 @@ func TestCarrierIsACancellableContext(t *testing.T) {
 			return false
 		}
 	}
+	same := func(a, b context.Context) bool {
+		return errors.Is(a.Err(), b.Err()) && errors.Is(context.Cause(a), context.Cause(b))
+	}
 	// Looking is waiting, so that it is done at the end only.
 	run := func(names []string, through func(*carrier) context.Context, order []int) {
 		synctest.Test(t, func(t *testing.T) {
@@ -76,12 +79,12 @@ func TestCarrierIsACancellableContext(t *testing.T) {
 				steps[i].do(&is)
 				steps[i].do(&want)
 				waited = waited || slices.Contains([]string{"wait", "child", "call", "first", "second"}, steps[i].name)
-				if is.ctx.Err() != want.ctx.Err() || context.Cause(is.ctx) != context.Cause(want.ctx) {
+				if !same(is.ctx, want.ctx) {
 					t.Errorf("%s: after %s: %v because of %v, want %v because of %v", names, steps[i].name,
 						is.ctx.Err(), context.Cause(is.ctx), want.ctx.Err(), context.Cause(want.ctx))
 				}
 				for n, child := range is.children {
-					if child.Err() != want.children[n].Err() || context.Cause(child) != context.Cause(want.children[n]) {
+					if !same(child, want.children[n]) {
 						t.Errorf("%s: after %s a child has %v because of %v, want %v because of %v", names, steps[i].name,
 							child.Err(), context.Cause(child), want.children[n].Err(), context.Cause(want.children[n]))
 					}
@@ -179,7 +182,7 @@ func TestCarrierIsSafeForConcurrentUse(t *testing.T) {
 			t.Errorf("ended because of %v", why)
 		}
 		x.carrier.cancel(errors.New("too late"))
-		if again := context.Cause(ctx); ctx.Err() != context.Canceled || again != why {
+		if again := context.Cause(ctx); !errors.Is(ctx.Err(), context.Canceled) || !errors.Is(again, why) {
 			t.Errorf("%v: ended because of %v, and then of %v", ctx.Err(), why, again)
 		}
 	}
