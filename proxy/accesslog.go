@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"net/http"
@@ -21,47 +20,50 @@ type exchange struct {
 	w     responseWriter
 	id    string // request id
 	start time.Time
-	grpc  bool // the caller speaks gRPC
 
 	login       string
 	source      auth.Source
 	credentials ytclient.Credentials // asked with again while the stream lasts; print redacted
 	expires     time.Time            // when the yeses are to be asked for again; zero: nobody said
-	held        bool                 // one of them is what the cluster said before it went away
-	cached      bool                 // no call to the cluster was needed
-	authorized  bool
-	peer        bool // passes without a login, because of where it comes from
 	service     *discovery.Service
-	shared      bool   // reached through the proxy's own host
 	cors        string // the origin whose page may read the answer; empty: none that we would name
-	confides    bool   // an admin trusts the job with credentials
 
-	carrier   carrier                 // the context of what is forwarded
-	cancel    context.CancelCauseFunc // ends the stream for a reason; set once the request is being forwarded
-	watch     watch
-	patience  *patience   // with the job's answer; nil: there is no limit
-	body      requestBody // the caller's, on its way to the job
-	sent      sentBytes
-	messages  messages           // the body of a gRPC answer
-	endpoint  discovery.Endpoint // the last one that was tried
-	attempts  int
-	tried     [2]discovery.Endpoint // room for the turn's
-	websocket bool                  // a handshake that may become a tunnel
-	upgraded  *upgraded             // the tunnel's other end, once the job agreed
-	tunnelled bool                  // it is a tunnel, and its own goroutine's from then on
+	carrier  carrier // the context of what is forwarded, which ends the stream for a reason; begins when the request is forwarded
+	ending   ending  // the same, for the attempts
+	watch    watch
+	patience *patience   // with the job's answer; nil: there is no limit
+	body     requestBody // the caller's, on its way to the job
+	sent     sentBytes
+	answer   *http.Response     // the job's; ReverseProxy's, but for the trailers, which it has when its body has ended
+	messages messages           // the body of a gRPC answer
+	endpoint discovery.Endpoint // the last one that was tried; written with watch.mu held
+	attempts int
+	tried    [1]discovery.Endpoint // room for the turn's
+	upgraded *upgraded             // the tunnel's other end, once the job agreed
 
 	reading           sync.Mutex   // held by whoever reads the caller's body
 	bytesIn, bytesOut atomic.Int64 // bodies and tunnels; written by copying goroutines
 	// What of them is in the metrics already; written by whoever looks at these too.
 	countedIn, countedOut atomic.Int64
-	carried               protocol    // whose bytes they are; fixed before others look
 	abandoned             atomic.Bool // the job broke the connection while the caller's body was waited for
 	bodyEnded             atomic.Bool // the caller's body was read to its end; written by the goroutine that sends it on
 	grpcStatus            string
 
-	failure  *cause // why we answered ourselves
-	err      error  // what the log says about it
-	finished bool   // false when a panic ended the handler
+	failure *cause // why we answered ourselves
+	err     error  // what the log says about it
+
+	// These stand together to take less room.
+	carried    protocol // whose bytes they are; fixed before others look
+	grpc       bool     // the caller speaks gRPC
+	held       bool     // one of the yeses is what the cluster said before it went away
+	cached     bool     // no call to the cluster was needed
+	authorized bool
+	peer       bool // passes without a login, because of where it comes from
+	shared     bool // reached through the proxy's own host
+	confides   bool // an admin trusts the job with credentials
+	websocket  bool // a handshake that may become a tunnel
+	tunnelled  bool // it is a tunnel, and its own goroutine's from then on
+	finished   bool // false when a panic ended the handler
 
 	// Values of headers that we set, of which there are not more as a rule; used of them are taken.
 	values [8]string
@@ -85,8 +87,6 @@ func (x *exchange) bodyOpen() bool {
 	return x.in.ProtoMajor == 1 && x.in.ContentLength != 0 && !x.bodyEnded.Load()
 }
 
-type exchangeKey struct{}
-
 // add adds a value of ours to a header.
 func (x *exchange) add(h http.Header, name, value string) {
 	if values := h[name]; len(values) > 0 {
@@ -94,25 +94,6 @@ func (x *exchange) add(h http.Header, name, value string) {
 		return
 	}
 	h[name] = x.one(value)
-}
-
-// carrier is the context in which an exchange is forwarded, and where exchangeOf finds it. It is a part of the exchange.
-type carrier struct {
-	context.Context
-	x *exchange
-}
-
-// Value is the exchange, or what the context around has.
-func (c *carrier) Value(key any) any {
-	if key == (exchangeKey{}) {
-		return c.x
-	}
-	return c.Context.Value(key)
-}
-
-func exchangeOf(ctx context.Context) *exchange {
-	x, _ := ctx.Value(exchangeKey{}).(*exchange)
-	return x
 }
 
 // begin opens the record of a request and gives it an id.
@@ -149,7 +130,9 @@ func newRequestID() string {
 	if *ids == "" {
 		var random [requestIDSize / 2 * requestIDsEach]byte
 		_, _ = rand.Read(random[:]) // never fails
-		*ids = hex.EncodeToString(random[:])
+		var text [2 * len(random)]byte
+		hex.Encode(text[:], random[:])
+		*ids = string(text[:])
 	}
 	id := (*ids)[:requestIDSize]
 	*ids = (*ids)[requestIDSize:]

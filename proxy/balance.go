@@ -43,7 +43,11 @@ func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
 	turn := turn{failed: b.failed, tried: x.tried[:0]}
 	sent := &x.sent
 	sent.x = x
-	ctx := x.traced(req.Context())
+	if values := x.traced(req.Context()); values != req.Context() {
+		req = req.WithContext(values)
+	}
+	x.ending = ending{&x.carrier, req.Context()}
+	ctx := &x.ending
 	if req.Body != nil {
 		x.body.ReadCloser, x.body.x, x.body.out = req.Body, x, req
 		req.Body = &x.body
@@ -67,8 +71,8 @@ func (b *balancer) RoundTrip(req *http.Request) (*http.Response, error) {
 		if x.attempts > 0 {
 			b.metrics.retries.Inc()
 		}
-		x.endpoint, sent.insist = endpoint, turn.again
 		x.watch.at(endpoint)
+		sent.insist = turn.again
 		x.attempts++
 		res, err := b.attempt(ctx, x, state, req, endpoint)
 		if err == nil || errors.Is(err, errSwitched) {
@@ -98,8 +102,6 @@ func (b *balancer) attempt(ctx context.Context, x *exchange, state *state, req *
 		u := *req.URL
 		out = req.WithContext(ctx)
 		out.URL = &u
-	} else if ctx != req.Context() {
-		out = req.WithContext(ctx)
 	}
 	out.URL.Host = endpoint.Addr
 	var body *attemptBody
@@ -119,6 +121,9 @@ func (b *balancer) attempt(ctx context.Context, x *exchange, state *state, req *
 	if pool.carries(out) {
 		res, err = pool.carry(ctx, out, sent, sent.insist)
 	} else {
+		if out.Context().Done() == nil { // unending: it was to be carried
+			out = out.WithContext(ctx)
+		}
 		res, err = pool.RoundTrip(out)
 	}
 	sent.spoke = pool.spoke.Load()

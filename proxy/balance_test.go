@@ -225,8 +225,9 @@ func TestNothingIsWrittenAThirdTime(t *testing.T) {
 	l := listen(t)
 	defer l.Close()
 	for _, protocol := range []discovery.Protocol{discovery.HTTP, discovery.GRPC} {
-		var why error
-		s := &sentBytes{x: &exchange{service: &discovery.Service{Protocol: protocol}, cancel: func(err error) { why = err }}}
+		x := &exchange{service: &discovery.Service{Protocol: protocol}}
+		x.carrier.begin(t.Context(), x)
+		s := &sentBytes{x: x}
 		for i := range 3 {
 			conn, err := newDialer(time.Second).DialContext(t.Context(), "tcp", l.Addr().String())
 			if err != nil {
@@ -235,6 +236,7 @@ func TestNothingIsWrittenAThirdTime(t *testing.T) {
 			defer conn.Close()
 			s.gotConn(httptrace.GotConnInfo{Conn: conn})
 			_, err = conn.Write([]byte("x"))
+			why := context.Cause(&x.carrier)
 			if third := i == 2; (err != nil) != (third && protocol == discovery.HTTP) || (why != nil) != third {
 				t.Errorf("%s, time %d: write: %v, cancelled: %v", protocol, i+1, err, why)
 			}

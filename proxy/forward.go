@@ -53,10 +53,9 @@ func (p *Proxy) forward(x *exchange) error {
 		x.carried = protocolWebSocket
 		caller = context.WithoutCancel(caller) // the tunnel goes on when the handler has returned
 	}
-	cancelled, cancel := context.WithCancelCause(caller)
-	x.carrier, x.cancel = carrier{cancelled, x}, cancel
 	ctx := &x.carrier
-	p.watch(ctx, x)
+	ctx.begin(caller, x)
+	p.watch(x)
 	if x.in.ProtoMajor == 1 {
 		// An answer of our own on this connection may have left one behind (writeBody).
 		_ = http.NewResponseController(x.w.ResponseWriter).SetWriteDeadline(time.Time{})
@@ -81,9 +80,9 @@ func (p *Proxy) forward(x *exchange) error {
 		}
 	}()
 	if x.websocket { // until then its caller's leaving ends it
-		defer context.AfterFunc(x.in.Context(), func() { cancel(context.Cause(x.in.Context())) })()
+		defer context.AfterFunc(x.in.Context(), func() { ctx.cancel(context.Cause(x.in.Context())) })()
 	}
-	p.engine.ServeHTTP(&x.w, x.in.WithContext(ctx))
+	p.engine.ServeHTTP(&x.w, x.in.WithContext(ctx.shown()))
 	aborted = false
 	x.w.release()
 
@@ -102,7 +101,7 @@ func (p *Proxy) forward(x *exchange) error {
 // leave ends what forward has begun for an exchange.
 func (p *Proxy) leave(x *exchange, open prometheus.Gauge) {
 	p.unwatch(x)
-	x.cancel(nil)
+	x.carrier.cancel(nil)
 	open.Dec()
 }
 
@@ -165,6 +164,7 @@ func prepareUpgrade(x *exchange) error {
 func (p *Proxy) receive(res *http.Response) error {
 	x := exchangeOf(res.Request.Context())
 	x.watch.touch()
+	x.answer = res
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		return &Error{cause: causeBadAnswer, Err: errUnaskedUpgrade}
 	}
@@ -196,10 +196,14 @@ func (p *Proxy) finish(x *exchange) {
 		endGRPC(x)
 		return
 	}
-	if status := grpcStatusOf(h); x.grpc && (status != "" || !isGRPCWeb(x.in.Header)) { // gRPC-Web has it in the body as a rule
-		x.grpcStatus = grpcStatusLabel(status)
+	if x.grpc {
+		if status := grpcStatusOf(h); status != "" || !isGRPCWeb(x.in.Header) { // gRPC-Web has it in the body as a rule
+			x.grpcStatus = grpcStatusLabel(status)
+		}
 	}
-	p.rules.cleanAnswer(h, x)
+	if len(x.answer.Trailer) > 0 {
+		p.rules.cleanAnswer(h, x)
+	}
 }
 
 func grpcStatusOf(h http.Header) string {

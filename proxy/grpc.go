@@ -11,7 +11,7 @@ import (
 // forms (application/grpc, application/grpc+proto, application/grpc-web).
 func isGRPC(h http.Header) bool {
 	const prefix = "application/grpc"
-	ct := h.Get("Content-Type")
+	ct := contentType(h)
 	if len(ct) < len(prefix) || !strings.EqualFold(ct[:len(prefix)], prefix) {
 		return false
 	}
@@ -19,9 +19,17 @@ func isGRPC(h http.Header) bool {
 	return rest == "" || strings.ContainsRune("+-; ", rune(rest[0]))
 }
 
+// contentType is the first one. http.Header's Get would make sure of the name each time.
+func contentType(h http.Header) string {
+	if values := h["Content-Type"]; len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}
+
 // isGRPCWeb reports gRPC-Web, which has its trailers in the body.
 func isGRPCWeb(h http.Header) bool {
-	_, ok := cutPrefixFold(h.Get("Content-Type"), "application/grpc-web")
+	_, ok := cutPrefixFold(contentType(h), "application/grpc-web")
 	return ok
 }
 
@@ -30,7 +38,7 @@ func answerType(h http.Header) string {
 	if !isGRPCWeb(h) {
 		return "application/grpc"
 	}
-	if _, text := cutPrefixFold(h.Get("Content-Type"), "application/grpc-web-text"); text {
+	if _, text := cutPrefixFold(contentType(h), "application/grpc-web-text"); text {
 		return "application/grpc-web-text+proto"
 	}
 	return "application/grpc-web+proto"

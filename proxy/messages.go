@@ -18,10 +18,10 @@ const messagePrefix = 5
 // stream is reset. The zero value is no such body.
 type messages struct {
 	io.ReadCloser
-	req    *http.Request // the one that is answered; its context ends the stream
-	prefix uint8         // bytes of the prefix that have come
-	left   uint32        // bytes of the message to come
-	ended  error         // why it was cut
+	ctx    context.Context // ends the stream
+	prefix uint8           // bytes of the prefix that have come
+	left   uint32          // bytes of the message to come
+	ended  error           // why it was cut
 }
 
 // watchMessages puts x.messages in the place of an answer's body, if that can be ended by a status: gRPC over HTTP/2 on the
@@ -31,7 +31,7 @@ func (x *exchange) watchMessages(res *http.Response) {
 		res.StatusCode != http.StatusOK || res.ContentLength >= 0 {
 		return
 	}
-	x.messages = messages{ReadCloser: res.Body, req: res.Request}
+	x.messages = messages{ReadCloser: res.Body, ctx: &x.carrier}
 	res.Body = &x.messages
 }
 
@@ -45,7 +45,7 @@ func (m *messages) Read(p []byte) (int, error) {
 	if err == nil || err == io.EOF || m.prefix != 0 || m.left != 0 {
 		return n, err
 	}
-	why := context.Cause(m.req.Context())
+	why := context.Cause(m.ctx)
 	if c, _ := known(why); c == nil {
 		if why != nil || !isCut(err) {
 			return n, err // the caller left, or the job reset the stream, and has its reason

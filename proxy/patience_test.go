@@ -257,8 +257,9 @@ func TestPatienceEndsWithTheExchange(t *testing.T) {
 	w := newWorld(t)
 	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 	x := w.proxy.begin(nullWriter{http.Header{}}, r)
-	x.service, x.cancel = w.publish(discovery.Service{RouteTimeout: time.Hour}), func(error) { t.Error("ended") }
-	w.proxy.watch(t.Context(), x)
+	x.service = w.publish(discovery.Service{RouteTimeout: time.Hour})
+	x.carrier.begin(t.Context(), x)
+	w.proxy.watch(x)
 	trace := httptrace.ContextClientTrace(x.traced(t.Context()))
 	trace.WroteRequest(struct{ Err error }{})
 	w.proxy.unwatch(x)
@@ -269,6 +270,10 @@ func TestPatienceEndsWithTheExchange(t *testing.T) {
 	late.wrote(struct{ Err error }{})
 	if late.timer != nil {
 		t.Error("somebody who has answered is waited for")
+	}
+
+	if x.carrier.Err() != nil {
+		t.Error("it was ended")
 	}
 
 	x.service, x.patience = w.publish(discovery.Service{}), nil

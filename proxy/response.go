@@ -19,10 +19,10 @@ func (ru *rules) cleanAnswer(h http.Header, x *exchange) {
 		if isTrailer {
 			name = textproto.CanonicalMIMEHeaderKey(name)
 		}
-		kept := ru.cleanValues(name, values, x)
-		if len(kept) == 0 {
+		switch kept := ru.cleanValues(name, values, x); {
+		case len(kept) == 0:
 			delete(h, key)
-		} else {
+		case &kept[0] != &values[0]: // as a rule nothing changes
 			h[key] = kept
 		}
 	}
@@ -37,7 +37,7 @@ func (ru *rules) cleanTrailerNames(announced http.Header, x *exchange) {
 	}
 }
 
-// cleanValues is what remains of one header. It returns values itself when nothing has to change.
+// cleanValues is what remains of one header. It returns values itself when nothing has to change, and never a part of them.
 func (ru *rules) cleanValues(name string, values []string, x *exchange) []string {
 	switch name {
 	case "X-Request-Id", "Alt-Svc", "Clear-Site-Data":

@@ -301,10 +301,8 @@ func peerText(remote string) string {
 	if !addr.IsValid() {
 		return ""
 	}
-	var space [64]byte
-	text := addr.AppendTo(space[:0])
-	if rest, ok := strings.CutPrefix(remote, string(text)); ok && strings.HasPrefix(rest, ":") {
-		return remote[:len(text)]
+	if text := remote[:strings.LastIndexByte(remote, ':')]; addr.Is4() && text[0] != '[' {
+		return text // IPv4 is read in one spelling only
 	}
-	return string(text)
+	return addr.String()
 }

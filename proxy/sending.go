@@ -57,7 +57,7 @@ func (s *sentBytes) gotConn(info httptrace.GotConnInfo) {
 	}
 	if s.n >= 2 {
 		// The transport is about to send it a third time.
-		s.x.cancel(&Error{cause: causeBroken, Err: errors.New("the connection broke twice before an answer")})
+		s.x.carrier.cancel(&Error{cause: causeBroken, Err: errors.New("the connection broke twice before an answer")})
 		if s.x.service.Protocol != discovery.GRPC {
 			// HTTP/2 looks at the context before it writes. HTTP/1.1 hands the request to the connection's own goroutine
 			// first; nobody else uses that connection.
@@ -138,7 +138,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 		b.x.bodyEnded.Store(true)
 	} else if err != nil && !b.closed.Load() {
 		// The caller's failure and no endpoint's. What err says may repeat what the caller wrote, a credential perhaps.
-		b.x.cancel(causeBadBody)
+		b.x.carrier.cancel(causeBadBody)
 	}
 	if err == io.EOF && b.out.Trailer != nil {
 		for name, values := range b.x.in.Trailer {
@@ -200,7 +200,7 @@ func (b *attemptBody) Close() error {
 	if b.reading.Load() && !w.done && b.ctx.Err() == nil {
 		b.x.abandoned.Store(true)
 		// To net/http a caller whose connection cannot be read has left; the reason must be there first.
-		b.x.cancel(&Error{cause: causeBroken, Err: errors.New("the connection broke before an answer")})
+		b.x.carrier.cancel(&Error{cause: causeBroken, Err: errors.New("the connection broke before an answer")})
 		_ = http.NewResponseController(b.x.w.ResponseWriter).SetReadDeadline(time.Unix(1, 0))
 	}
 	return nil

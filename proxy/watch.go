@@ -30,11 +30,9 @@ const (
 //
 // A look takes no lock that others hold: the routing table is one atomic load, and auth is asked as for a request.
 type watch struct {
-	p     *Proxy
-	ctx   context.Context // the exchange's
-	x     *exchange
-	since time.Time    // zero: not begun
-	last  atomic.Int64 // the last byte's moment: time.Duration since since
+	p    *Proxy
+	x    *exchange    // nil: not begun
+	last atomic.Int64 // the last byte's moment, or the beginning: time.Duration since the exchange's start
 
 	// The timer's goroutine's own, once it runs.
 	recheckAt time.Time // zero: never, the request passed without a login
@@ -42,30 +40,29 @@ type watch struct {
 	yesAt     time.Time // the cluster's last yes; zero: the request passed by one that was held
 	goneAt    time.Time // when the service, or the job that answers, was first missed; zero: it is there
 
-	mu       sync.Mutex         // held while a stream is ended, so that nothing is ended after stop
-	endpoint discovery.Endpoint // the last one that was tried
-	alarm    *alarm
-	done     bool
-	listed   bool // among Proxy.streams
+	mu     sync.Mutex // held while a stream is ended, so that nothing is ended after stop
+	alarm  *alarm
+	done   bool
+	listed bool // among Proxy.streams
 }
 
 // touch says that a byte moved.
 func (w *watch) touch() {
-	if !w.since.IsZero() {
-		w.last.Store(int64(time.Since(w.since)))
+	if w.x != nil {
+		w.last.Store(int64(time.Since(w.x.start)))
 	}
 }
 
 // quiet is for how long no byte has moved.
 func (w *watch) quiet(now time.Time) time.Duration {
-	return now.Sub(w.since) - time.Duration(w.last.Load())
+	return now.Sub(w.x.start) - time.Duration(w.last.Load())
 }
 
 // at says which endpoint the exchange is with.
 func (w *watch) at(e discovery.Endpoint) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.endpoint = e
+	w.x.endpoint = e
 }
 
 // missed is why the exchange must end in a while, unless that comes back: its service has left the table, or the job that it
@@ -75,7 +72,7 @@ func (w *watch) missed(service *discovery.Service) *cause {
 		return causeEnded
 	}
 	w.mu.Lock()
-	at := place(w.endpoint)
+	at := place(w.x.endpoint)
 	w.mu.Unlock()
 	if at.Addr == "" || has(service.Endpoints, at) || has(service.Held, at) {
 		return nil
@@ -83,20 +80,22 @@ func (w *watch) missed(service *discovery.Service) *cause {
 	return causeJobEnded
 }
 
-// watch begins to watch an exchange, whose context is ctx. Each watch is ended by unwatch.
-func (p *Proxy) watch(ctx context.Context, x *exchange) {
+// watch begins to watch an exchange, whose carrier has begun. Each watch is ended by unwatch.
+func (p *Proxy) watch(x *exchange) {
 	w := &x.watch
-	w.p, w.ctx, w.x, w.since = p, ctx, x, time.Now()
+	w.p, w.x = p, x
+	w.touch()
+	now := x.start.Add(time.Duration(w.last.Load()))
 	if x.login != "" {
-		w.yes(w.since, x.expires, x.held)
+		w.yes(now, x.expires, x.held)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.alarm = p.alarms.set(p.nextLook(x, w.since), w)
+	w.alarm = p.alarms.set(p.nextLook(x, now), w)
 }
 
 // ring is when a look is due.
-func (w *watch) ring() { w.p.look(w.ctx, w.x) }
+func (w *watch) ring() { w.p.look(&w.x.carrier, w.x) }
 
 // unwatch ends the watch; when it returns nothing ends the exchange any more.
 func (p *Proxy) unwatch(x *exchange) {
@@ -250,7 +249,7 @@ func (x *exchange) end(why error) {
 		return
 	}
 	w.done = true
-	x.cancel(why)
+	x.carrier.cancel(why)
 	if x.w.hijacked.Load() {
 		return // the tunnel sees to its connections
 	}

@@ -125,10 +125,10 @@ func inBubble(t *testing.T, configure func(*Config, *moments), f func(w *watched
 		if err := w.p.authorize(w.x); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancelCause(t.Context())
-		defer cancel(nil)
-		w.x.cancel, w.ctx, w.began = cancel, ctx, time.Now()
-		w.p.watch(ctx, w.x)
+		w.ctx, w.began = &w.x.carrier, time.Now()
+		w.x.carrier.begin(t.Context(), w.x)
+		defer w.x.carrier.cancel(nil)
+		w.p.watch(w.x)
 		defer w.p.unwatch(w.x)
 		f(w)
 	})
@@ -411,11 +411,12 @@ func TestStreamEndsDuringRecheck(t *testing.T) {
 		}
 		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		x := p.begin(nullWriter{http.Header{}}, r)
-		ctx, cancel := context.WithCancelCause(t.Context())
-		x.login, x.service, x.cancel = "alice", snapshot.Services()[0], cancel
-		p.watch(ctx, x)
+		ctx := &x.carrier
+		x.login, x.service = "alice", snapshot.Services()[0]
+		ctx.begin(t.Context(), x)
+		p.watch(x)
 		asking.Wait()
-		cancel(nil)
+		ctx.cancel(nil)
 		p.unwatch(x)
 		p.end(x)
 		synctest.Wait()

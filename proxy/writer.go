@@ -47,7 +47,7 @@ func (w *responseWriter) adopt(res *http.Response) {
 
 // isEventStream reports Server-Sent Events.
 func isEventStream(h http.Header) bool {
-	media, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	media, _, _ := strings.Cut(contentType(h), ";")
 	return strings.EqualFold(trimSpace(media), "text/event-stream")
 }
 
@@ -83,7 +83,7 @@ func (w *responseWriter) WriteHeader(status int) {
 	if status >= 100 && status < 200 {
 		if status == http.StatusSwitchingProtocols {
 			// Over HTTP/2 a job's 101 arrives as just another 1xx, and net/http would let it out.
-			w.x.cancel(&Error{cause: causeBadAnswer, Err: errUnaskedUpgrade})
+			w.x.carrier.cancel(&Error{cause: causeBadAnswer, Err: errUnaskedUpgrade})
 			return
 		}
 		if w.x.in.ProtoMajor >= 2 {
