@@ -535,12 +535,11 @@ func TestDeadConnectionsAreLeftOut(t *testing.T) {
 	j := newCountingJob(t, "", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
 	carry := func(p *pool, sent int) {
 		t.Helper()
-		ctx, cancel := context.WithCancelCause(t.Context())
-		defer cancel(nil)
 		// It has been sent before, to another of three endpoints.
-		x := &exchange{cancel: cancel, attempts: 2, service: &discovery.Service{Protocol: discovery.HTTP, Endpoints: make([]discovery.Endpoint, 3)}}
+		x := &exchange{attempts: 2, service: &discovery.Service{Protocol: discovery.HTTP, Endpoints: make([]discovery.Endpoint, 3)}}
+		x.carrier.begin(t.Context(), x)
 		req := &http.Request{Method: http.MethodGet, Host: "a.example", Header: http.Header{}, URL: &url.URL{Scheme: "http", Host: j.addr(), Path: "/"}}
-		res, err := p.carry(ctx, req, &sentBytes{x: x, n: sent}, false)
+		res, err := p.carry(&x.carrier, req, &sentBytes{x: x, n: sent}, false)
 		if err != nil {
 			t.Fatal(err)
 		}
