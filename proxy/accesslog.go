@@ -3,7 +3,6 @@ package proxy
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"log/slog"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -69,6 +68,8 @@ type exchange struct {
 	// Values of headers that we set, of which there are not more as a rule; used of them are taken.
 	values [8]string
 	used   int
+
+	took time.Duration // from its beginning to its end; set for the access log
 }
 
 // one is a header's value that nobody else has. Nearly every request needs some, and so they are made together.
@@ -207,72 +208,4 @@ func (x *exchange) decision(open bool) string {
 		return "open" // nobody is asked who they are
 	}
 	return ""
-}
-
-// accessLog writes the one line of a request. Neither query nor headers are in it: both can hold secrets.
-func (p *Proxy) accessLog(x *exchange, took time.Duration) {
-	log, ctx := p.cfg.AccessLog.Handler(), x.in.Context()
-	if !log.Enabled(ctx, slog.LevelInfo) {
-		return
-	}
-	room := attributes.Get().(*[24]slog.Attr)
-	defer attributes.Put(room)
-	attrs := room[:0]
-	add := func(key, value string) {
-		if value != "" {
-			attrs = append(attrs, slog.String(key, plain(value)))
-		}
-	}
-	add("request_id", x.id)
-	add("user", x.login)
-	add("source", x.authSource())
-	add("decision", x.decision(p.cfg.AuthDisabled))
-	add("method", x.in.Method)
-	add("host", x.in.Host)
-	add("path", x.in.URL.EscapedPath())
-	add("remote", x.in.RemoteAddr)
-	add("protocol", x.protocol().String())
-	if s := x.service; s != nil {
-		add("operation_id", s.OperationID)
-		add("task", s.Task)
-		add("service", s.Name)
-	}
-	add("endpoint", x.endpoint.Addr)
-	if x.attempts > 1 {
-		attrs = append(attrs, slog.Int("attempts", x.attempts))
-	}
-	attrs = append(attrs, slog.Int("status", x.status()))
-	add("grpc_status", x.grpcStatus)
-	if x.failure != nil {
-		add("reason", x.failure.reason)
-	}
-	if x.err != nil {
-		add("err", x.err.Error())
-	}
-	attrs = append(attrs,
-		slog.Bool("cached", x.cached),
-		slog.Int64("bytes_in", x.bytesIn.Load()),
-		slog.Int64("bytes_out", x.bytesOut.Load()),
-		slog.Int64("duration_us", took.Microseconds())) // a float would go through encoding/json
-	// A group without a name is its members. A record has room for one attribute more than for this many.
-	record := slog.NewRecord(x.start.Add(took), slog.LevelInfo, "request", 0) // not by the Logger: it would look up who calls
-	record.AddAttrs(slog.Attr{Value: slog.GroupValue(attrs...)})
-	_ = log.Handle(ctx, record) // there is nobody to tell
-}
-
-// attributes lends room for a line's: a handler keeps none of them.
-var attributes = sync.Pool{New: func() any { return new([24]slog.Attr) }}
-
-// plain is s when it is short, printable ASCII without quotes or backslashes, and otherwise s cut and quoted: no line break,
-// terminal escape or look-alike gets from a stranger into a log.
-func plain(s string) string {
-	if len(s) > maxQuoted {
-		return quoted(s)
-	}
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			return quoted(s)
-		}
-	}
-	return s
 }

@@ -3,7 +3,9 @@ package proxy
 import (
 	"bufio"
 	"crypto/tls"
+	"errors"
 	"net"
+	"os"
 	"slices"
 	"sync/atomic"
 	"syscall"
@@ -57,6 +59,7 @@ type frontConn struct {
 	tcpConn
 	gathered atomic.Pointer[gathered] // nil: it is not HTTP/2's
 	limited  atomic.Bool              // there is a deadline for writes
+	reads    reads
 
 	// The reader's own.
 	seen int           // bytes of the preface; negative: no more are looked at
@@ -65,6 +68,21 @@ type frontConn struct {
 
 // Read looks out for the preface, which net/http reads in pieces of its own.
 func (c *frontConn) Read(b []byte) (int, error) {
+	if len(b) == 1 { // net/http looks whether the caller leaves; whoever wants bytes asks for more
+		c.reads.wait()
+	}
+	for {
+		if c.reads.late.Load() {
+			return 0, os.ErrDeadlineExceeded
+		}
+		n, err := c.read(b)
+		if n > 0 || err == nil || !errors.Is(err, os.ErrDeadlineExceeded) || !c.reads.extend(c.tcpConn) {
+			return n, err
+		}
+	}
+}
+
+func (c *frontConn) read(b []byte) (int, error) {
 	if c.in != nil {
 		return c.in.Read(b)
 	}
@@ -112,11 +130,17 @@ func (c *frontConn) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// SetDeadline is SetReadDeadline and SetWriteDeadline.
+// SetReadDeadline is for the readers of Read.
+func (c *frontConn) SetReadDeadline(t time.Time) error { return c.reads.until(c.tcpConn, t) }
+
+// SetDeadline is SetReadDeadline and SetWriteDeadline. Who sets both has taken the connection over, and may wait for it beside Read.
 func (c *frontConn) SetDeadline(t time.Time) error {
 	c.limited.Store(!t.IsZero())
-	return c.conn().SetDeadline(t)
+	return errors.Join(c.reads.follow(c.tcpConn, t), c.conn().SetWriteDeadline(t))
 }
 
 // Close lets what was written leave.
-func (c *frontConn) Close() error { return c.conn().Close() }
+func (c *frontConn) Close() error {
+	c.reads.end()
+	return c.conn().Close()
+}

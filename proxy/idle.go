@@ -15,26 +15,19 @@ type idleConns struct {
 	shut  bool // nobody has asked for one since they were closed, and what comes back is closed too
 }
 
-// take takes one that is alive; nil: there is none.
+// take takes one; nil: there is none. The job may have given it up.
 func (i *idleConns) take() *jobConn {
-	for {
-		i.mu.Lock()
-		i.shut = false
-		last := len(i.conns) - 1
-		if last < 0 {
-			i.mu.Unlock()
-			return nil
-		}
-		c := i.conns[last]
-		i.conns[last] = nil
-		i.conns = i.conns[:last]
-		i.mu.Unlock()
-		c.lend(time.Now())
-		if c.alive() {
-			return c
-		}
-		_ = c.Close()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.shut = false
+	last := len(i.conns) - 1
+	if last < 0 {
+		return nil
 	}
+	c := i.conns[last]
+	i.conns[last] = nil
+	i.conns = i.conns[:last]
+	return c
 }
 
 // add keeps a connection for httpIdleConnTimeout. It reports false when there are enough, or none is wanted any more.

@@ -31,35 +31,92 @@ import (
 type jobConn struct {
 	*countedConn
 	header int64     // what may still be read of an answer's header, in bytes; math.MaxInt64: it is over
-	since  time.Time // when it became idle
+	since  time.Time // when it became idle; zero: it was not yet
 
 	ctx     context.Context // of the request that it carries
 	until   time.Time       // the deadline for reads; not while it is guarded
 	release func() bool     // ends the guarding; nil: it is not guarded
 
-	raw   syscall.RawConn
-	peek  func(fd uintptr) bool
-	quiet bool
+	// What the first read of an answer sends before: see swap. A socket's only.
+	raw     syscall.RawConn // nil: it is none
+	swaps   func(fd uintptr) bool
+	request []byte // nil: it was sent
+	answer  []byte // where to read to
+	n       int    // bytes of it
+	err     error
 }
 
 // guardTime is for how long at most nobody notices that a request was given up. Most have their answer earlier, and need no guard.
 const guardTime = 100 * time.Millisecond
 
-// errHeaderTooLong is about an answer's header, with those of its 1xx answers.
-var errHeaderTooLong = fmt.Errorf("response headers exceeded %d bytes", maxAnswerHeader)
+var (
+	// errHeaderTooLong is about an answer's header, with those of its 1xx answers.
+	errHeaderTooLong = fmt.Errorf("response headers exceeded %d bytes", maxAnswerHeader)
+
+	// errNotSilent: nothing was sent on a kept connection that has something to read, its end perhaps. What a job says between two answers
+	// is an answer to nobody: servers say so that they have waited long enough.
+	errNotSilent = errors.New("the job closed the connection, or spoke, between two requests")
+)
 
 // Read is for the reader of the answer, which asks for its header by the buffer.
 func (c *jobConn) Read(b []byte) (int, error) {
 	if c.header <= 0 {
 		return 0, errHeaderTooLong
 	}
-	n, err := c.countedConn.Read(b)
+	n, err := c.read(b)
 	if n == 0 && c.release == nil && errors.Is(err, os.ErrDeadlineExceeded) {
 		c.guard()
-		n, err = c.countedConn.Read(b)
+		n, err = c.read(b)
 	}
 	c.header -= int64(n)
 	return n, err
+}
+
+// read sends the request before its first byte of the answer.
+func (c *jobConn) read(b []byte) (int, error) {
+	if c.request == nil {
+		return c.countedConn.Read(b)
+	}
+	if c.raw != nil {
+		c.answer, c.n, c.err = b, 0, nil
+		err := c.raw.Read(c.swaps)
+		c.answer = nil
+		if err != nil {
+			return 0, err
+		}
+		if c.request == nil || c.err != nil {
+			c.hear(b[:c.n])
+			return c.n, c.err
+		}
+	}
+	c.guard() // the job does not take it all at once, or the connection is broken
+	rest := c.request
+	c.request = nil
+	if _, err := c.Write(rest); err != nil {
+		return 0, err
+	}
+	return c.countedConn.Read(b)
+}
+
+// swap exchanges a request for the beginning of its answer. It is for syscall.RawConn's Read, which calls it at once, and then whenever there may be
+// something to read: the read that finds a kept connection silent is also what the wait for the answer needs to begin with.
+func (c *jobConn) swap(fd uintptr) bool {
+	if c.request != nil {
+		if !c.since.IsZero() && hasMore(fd, c.answer) {
+			c.err = errNotSilent
+			return true
+		}
+		n, err := writeNow(fd, c.request)
+		c.written.Add(int64(n))
+		if c.request = c.request[n:]; err != nil || len(c.request) > 0 {
+			return true
+		}
+		c.request = nil
+		return false
+	}
+	var again bool
+	c.n, again, c.err = readNow(fd, c.answer)
+	return !again
 }
 
 // lend gives the connection to a request. Reads are interrupted once, after guardTime or half of it: a deadline costs something,
@@ -87,47 +144,47 @@ func (c *jobConn) free() bool {
 	return release == nil || release()
 }
 
-// alive reports a connection that is still open and silent. What a job says between two answers is an answer to nobody: servers say so that
-// they have waited long enough.
-func (c *jobConn) alive() bool {
-	return c.raw != nil && c.raw.Read(c.look) == nil && c.quiet
-}
-
-func (c *jobConn) look(fd uintptr) bool {
-	c.quiet = !c.peek(fd)
-	return true
-}
-
-// dialJob makes one. What is no socket is never alive again.
+// dialJob makes one.
 func (p *pool) dialJob(ctx context.Context, addr string) (*jobConn, error) {
 	conn, err := p.dial(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
-	c := &jobConn{countedConn: conn.(*countedConn), peek: newPeek()}
+	c := &jobConn{countedConn: conn.(*countedConn)}
 	c.lend(time.Now())
 	if socket, ok := c.Conn.(syscall.Conn); ok {
 		c.raw, _ = socket.SyscallConn()
+		c.swaps = c.swap
 	}
 	return c, nil
 }
 
-// canPeek: connections can be looked at without reading from them.
-var canPeek = newPeek() != nil
-
 // carries reports requests for carry.
 func (p *pool) carries(req *http.Request) bool {
-	return p.protocol == discovery.HTTP && (req.Body == nil || req.Body == http.NoBody) && req.Trailer == nil && canPeek
+	return p.protocol == discovery.HTTP && (req.Body == nil || req.Body == http.NoBody) && req.Trailer == nil && canSwap
 }
 
 // carry is RoundTrip for a request without a body. fresh: not on a connection that has carried another.
 func (p *pool) carry(ctx context.Context, req *http.Request, sent *sentBytes, fresh bool) (*http.Response, error) {
+	for {
+		res, err := p.try(ctx, req, sent, fresh)
+		if !errors.Is(err, errNotSilent) {
+			return res, err
+		}
+		sent.unsent()
+	}
+}
+
+// try is carry on one connection. errNotSilent: on another.
+func (p *pool) try(ctx context.Context, req *http.Request, sent *sentBytes, fresh bool) (*http.Response, error) {
 	var conn *jobConn
 	if !fresh {
 		conn = p.idle.take()
 	}
 	reused := conn != nil
-	if !reused {
+	if reused {
+		conn.lend(time.Now())
+	} else {
 		if t := p.made.Load(); t != nil && p.isAlone() {
 			t.CloseIdleConnections()
 		}
@@ -157,27 +214,19 @@ func (p *pool) carry(ctx context.Context, req *http.Request, sent *sentBytes, fr
 	return res, nil
 }
 
-// certainly is as many bytes as a kernel takes of a request without waiting for the job, at least.
-const certainly = 2048
-
 // ask writes a request and reads the header of its answer. An error before its first byte is the connection's, as it is.
 func (c *jobConn) ask(ctx context.Context, req *http.Request, reader *bufio.Reader) (*http.Response, error) {
 	text := requestTexts.Get().(*bytes.Buffer)
-	err := writeRequest(text, req)
-	if text.Len() > certainly {
-		c.guard()
-	}
-	if err == nil {
-		_, err = c.Write(text.Bytes())
-	}
-	if text.Cap() <= bufferSize {
-		text.Reset()
-		requestTexts.Put(text)
-	}
-	if err != nil {
+	defer func() {
+		if text.Cap() <= bufferSize {
+			text.Reset()
+			requestTexts.Put(text)
+		}
+	}()
+	if err := writeRequest(text, req); err != nil {
 		return nil, err
 	}
-	c.header = maxAnswerHeader
+	c.request, c.header = text.Bytes(), maxAnswerHeader
 	defer func() { c.header = math.MaxInt64 }()
 	if _, err := reader.Peek(1); err != nil {
 		return nil, err
@@ -287,7 +336,7 @@ func (b *jobBody) end(keep bool, why error) {
 	}
 	b.over = why
 	// What came after the answer was not asked for.
-	if !b.conn.free() || !keep || b.reader.Buffered() > 0 || !b.pool.idle.add(b.conn) {
+	if !b.conn.free() || !keep || b.conn.raw == nil || b.reader.Buffered() > 0 || !b.pool.idle.add(b.conn) {
 		_ = b.conn.Close()
 	}
 	b.reader.Reset(nil)

@@ -447,3 +447,141 @@ func TestSlowAnswers(t *testing.T) {
 		})
 	}
 }
+
+// A request may be larger than what a socket takes at once, and the moment to send it may be late.
+func TestRequestsThatAreNotSentAtOnce(t *testing.T) {
+	t.Parallel()
+	accepted, sizes := make(chan net.Conn), make(chan int, 1)
+	l := listen(t)
+	go func() {
+		defer close(accepted)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			accepted <- conn
+		}
+	}()
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	p := newPool(newDialer(time.Minute), discovery.HTTP)
+	connect := func() (c *jobConn, job net.Conn) {
+		c, err := p.dialJob(ctx, l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.ctx, job = ctx, <-accepted
+		t.Cleanup(func() { c.Close(); job.Close() })
+		return c, job
+	}
+	request := func(size int) *http.Request {
+		header := http.Header{"User-Agent": {"test"}, "X-Long": {strings.Repeat("x", size)}}
+		return &http.Request{Method: http.MethodGet, Host: "a.example", Header: header, URL: &url.URL{Scheme: "http", Host: l.Addr().String(), Path: "/"}}
+	}
+	const long = 16 << 20 // no socket takes that
+
+	c, job := connect()
+	go func() {
+		for reader := bufio.NewReader(job); ; {
+			r, err := http.ReadRequest(reader)
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(job, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nmine")
+			sizes <- len(r.Header.Get("X-Long"))
+		}
+	}()
+	for reader, i := bufio.NewReader(c), 0; i < 6; i++ {
+		size := []int{1, long, 2, long + 1}[i%4]
+		if i > 3 { // the process stood still for a while, say
+			c.until = time.Unix(1, 0)
+			_ = c.SetReadDeadline(c.until)
+		}
+		c.since = time.Now()
+		res, err := c.ask(ctx, request(size), reader)
+		if err != nil {
+			t.Fatalf("request %d: %v", i, err)
+		}
+		body, err := io.ReadAll(res.Body)
+		if string(body) != "mine" || err != nil {
+			t.Fatalf("request %d: %q, %v", i, body, err)
+		}
+		if got := <-sizes; got != size {
+			t.Errorf("request %d: the job read %d bytes, want %d", i, got, size)
+		}
+		c.free()
+		c.ctx = ctx
+	}
+
+	c, job = connect() // a new connection need not be silent: some servers speak first
+	_, _ = io.WriteString(job, "\x00\x00\x12\x04\r\n")
+	if _, err := c.ask(ctx, request(1), bufio.NewReader(c)); err == nil || errors.Is(err, errNotSilent) || c.spoke.Load() != spokeHTTP2 {
+		t.Errorf("after other than HTTP/1: %v", err)
+	}
+
+	c, _ = connect() // a job that reads nothing, and a caller who has enough of it
+	time.AfterFunc(time.Millisecond, leave)
+	if _, err := c.ask(ctx, request(long), bufio.NewReader(c)); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("after its caller left: %v, want %v", err, net.ErrClosed)
+	}
+	l.Close()
+	<-accepted
+}
+
+// A request takes the next connection when the one that it has is dead, as if that had not been; one that is no socket carries no second request.
+func TestDeadConnectionsAreLeftOut(t *testing.T) {
+	t.Parallel()
+	j := newCountingJob(t, "", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+	carry := func(p *pool, sent int) {
+		t.Helper()
+		// It has been sent before, to another of three endpoints.
+		x := &exchange{attempts: 2, service: &discovery.Service{Protocol: discovery.HTTP, Endpoints: make([]discovery.Endpoint, 3)}}
+		x.carrier.begin(t.Context(), x)
+		ctx := &x.carrier
+		req := &http.Request{Method: http.MethodGet, Host: "a.example", Header: http.Header{}, URL: &url.URL{Scheme: "http", Host: j.addr(), Path: "/"}}
+		res, err := p.carry(ctx, req, &sentBytes{x: x, n: sent}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, err := io.ReadAll(res.Body); string(body) != "ok" || err != nil {
+			t.Fatalf("%q, %v", body, err)
+		}
+	}
+	p := newPool(newDialer(time.Minute), discovery.HTTP)
+	defer p.CloseIdleConnections()
+	carry(p, 0)
+	dead := listen(t)
+	for range 3 {
+		c, err := p.dialJob(t.Context(), dead.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := dead.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		other.Close()
+		_, _ = c.countedConn.Read(make([]byte, 1)) // so that its end has arrived
+		p.idle.add(c)
+	}
+	carry(p, 1)
+	if _, made := j.connections(); made != 1 {
+		t.Errorf("%d connections were made, want the one that is kept", made)
+	}
+	if open := p.open.Load(); open != 1 {
+		t.Errorf("%d connections are open, want 1", open)
+	}
+
+	dials := 0
+	p = newPool(&dialer{func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dials++
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return struct{ net.Conn }{conn}, err
+	}}, discovery.HTTP)
+	carry(p, 0)
+	carry(p, 0)
+	if dials != 2 {
+		t.Errorf("%d connections were made, want 2", dials)
+	}
+}

@@ -93,7 +93,7 @@ type Config struct {
 
 	// Logger gets what goes wrong; nil: nothing is logged.
 	Logger *slog.Logger
-	// AccessLog gets one line per request; its handler must not keep the records. nil: none.
+	// AccessLog gets one line per request; its handler may be a LineHandler. nil: none.
 	AccessLog *slog.Logger
 	// Registerer gets the metrics; nil: they are kept but nobody reads them.
 	Registerer prometheus.Registerer

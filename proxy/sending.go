@@ -90,6 +90,13 @@ func (s *sentBytes) settle() {
 	s.conn = nil
 }
 
+// unsent takes the last gotConn back: nothing was written, and the request goes on with another connection of the same pool.
+func (s *sentBytes) unsent() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conn = nil
+}
+
 func (s *sentBytes) onFresh() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

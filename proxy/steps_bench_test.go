@@ -1,7 +1,9 @@
 package proxy
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"testing"
@@ -145,4 +147,42 @@ func BenchmarkWhileTablesChange(b *testing.B) {
 	b.Run("swapped", run)
 	close(stop)
 	<-stopped
+}
+
+// appender is a LineHandler that keeps the last line.
+type appender struct {
+	slog.Handler
+	text []byte
+}
+
+func (*appender) Enabled(context.Context, slog.Level) bool { return true }
+
+func (a *appender) HandleLine(_ time.Time, line Line) error {
+	a.text = line.AppendJSON(a.text[:0])
+	return nil
+}
+
+// BenchmarkEnd is the end of a request: its metrics, and the text of its line in the access log.
+func BenchmarkEnd(b *testing.B) {
+	w := newWorld(b)
+	s := w.publish(discovery.Service{}, "10.0.0.1:20000")
+	in, _ := http.NewRequestWithContext(b.Context(), http.MethodGet, "http://"+host(s)+"/static/app.js?v=1", nil)
+	in.RemoteAddr, in.Header = "192.0.2.1:40000", browserHeader
+	x := w.proxy.begin(nullWriter{http.Header{}}, in)
+	if err := w.proxy.identify(x); err != nil {
+		b.Fatal(err)
+	}
+	x.service, x.endpoint, x.authorized, x.finished, x.w.status = s, s.Endpoints[0], true, true, http.StatusOK
+	for _, log := range []struct {
+		name    string
+		handler slog.Handler
+	}{{"line", new(appender)}, {"none", slog.DiscardHandler}} {
+		b.Run(log.name, func(b *testing.B) {
+			w.proxy.cfg.AccessLog = slog.New(log.handler)
+			b.ReportAllocs()
+			for b.Loop() {
+				w.proxy.end(x)
+			}
+		})
+	}
 }

@@ -94,17 +94,23 @@ const (
 
 func (c *countedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if n > 0 && c.spoke.Load() == spokeNothing {
-		spoke := spokeOther
-		if b[0] == 0 {
-			spoke = spokeHTTP2
-		}
-		c.spoke.Store(spoke)
-		if c.pool != nil {
-			c.pool.spoke.Store(spoke)
-		}
-	}
+	c.hear(b[:n])
 	return n, err
+}
+
+// hear notes what the job spoke first.
+func (c *countedConn) hear(b []byte) {
+	if len(b) == 0 || c.spoke.Load() != spokeNothing {
+		return
+	}
+	spoke := spokeOther
+	if b[0] == 0 {
+		spoke = spokeHTTP2
+	}
+	c.spoke.Store(spoke)
+	if c.pool != nil {
+		c.pool.spoke.Store(spoke)
+	}
 }
 
 // Close also ends the wait for more of a body that nobody will get.

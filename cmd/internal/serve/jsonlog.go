@@ -5,24 +5,27 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
+
+	"taskproxy/proxy"
 )
 
-// jsonHandler writes what slog.JSONHandler writes, in less than half the time for the line that every request has: attributes that are plain
-// text, numbers and truth values. All other records are slog's.
+// jsonHandler is a slog.JSONHandler that is a proxy.LineHandler too: the line that every request has takes it a quarter of the time.
 type jsonHandler struct {
 	*slog.JSONHandler
-	w    io.Writer
-	last atomic.Pointer[second]
+	w     io.Writer
+	level slog.Level
+	last  atomic.Pointer[second]
 }
 
-func newJSONHandler(w io.Writer, level slog.Leveler) slog.Handler {
-	return &jsonHandler{JSONHandler: slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}), w: w}
+func newJSONHandler(w io.Writer, level slog.Level) slog.Handler {
+	return &jsonHandler{JSONHandler: slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}), w: w, level: level}
 }
+
+// Enabled is slog.Handler's.
+func (h *jsonHandler) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level }
 
 // second is the text of one, which many lines have.
 type second struct {
@@ -50,75 +53,20 @@ func (h *jsonHandler) appendTime(b []byte, t time.Time) []byte {
 }
 
 // jsonLines lends room for lines.
-var jsonLines = sync.Pool{New: func() any { return new(jsonLine) }}
+var jsonLines = sync.Pool{New: func() any { return new([]byte) }}
 
-// jsonLine is a line that is being made.
-type jsonLine struct {
-	text  []byte
-	plain bool // so far nothing has needed more than is here
-}
-
-// Handle is slog.Handler's. The loggers that are made from this one (WithAttrs, WithGroup) are slog's.
-func (h *jsonHandler) Handle(ctx context.Context, r slog.Record) error {
-	line := jsonLines.Get().(*jsonLine)
-	defer line.free()
-	year := r.Time.Year()
-	line.plain = r.Level == slog.LevelInfo && !r.Time.IsZero() && year >= 0 && year < 10000
-	line.text = append(line.text[:0], `{"time":"`...)
-	line.text = h.appendTime(line.text, r.Time)
-	line.text = append(line.text, `","level":"INFO","msg":`...)
-	line.string(r.Message)
-	r.Attrs(line.attr)
-	if !line.plain {
-		return h.JSONHandler.Handle(ctx, r)
+// HandleLine is proxy.LineHandler's. The loggers that are made from this one (WithAttrs, WithGroup) are slog's.
+func (h *jsonHandler) HandleLine(at time.Time, line proxy.Line) error {
+	room := jsonLines.Get().(*[]byte)
+	text := append((*room)[:0], `{"time":"`...)
+	text = h.appendTime(text, at)
+	text = append(text, `","level":"INFO",`...)
+	text = line.AppendJSON(text)
+	text = append(text, '}', '\n')
+	_, err := h.w.Write(text)
+	if cap(text) <= 4096 {
+		*room = text
+		jsonLines.Put(room)
 	}
-	line.text = append(line.text, '}', '\n')
-	_, err := h.w.Write(line.text)
 	return err
-}
-
-func (l *jsonLine) free() {
-	if cap(l.text) <= 4096 {
-		jsonLines.Put(l)
-	}
-}
-
-// attr appends an attribute; it is for slog.Record.Attrs.
-func (l *jsonLine) attr(a slog.Attr) bool {
-	kind := a.Value.Kind()
-	if kind == slog.KindGroup && a.Key == "" {
-		for _, member := range a.Value.Group() {
-			if !l.attr(member) {
-				break
-			}
-		}
-		return l.plain
-	}
-	l.text = append(l.text, ',')
-	l.string(a.Key)
-	l.text = append(l.text, ':')
-	switch kind {
-	case slog.KindString:
-		l.string(a.Value.String())
-	case slog.KindInt64:
-		l.text = strconv.AppendInt(l.text, a.Value.Int64(), 10)
-	case slog.KindBool:
-		l.text = strconv.AppendBool(l.text, a.Value.Bool())
-	default:
-		l.plain = false
-	}
-	return l.plain
-}
-
-// string appends one that needs no escapes.
-func (l *jsonLine) string(s string) {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' || c == 0x7f {
-			l.plain = false
-			return
-		}
-	}
-	l.text = append(l.text, '"')
-	l.text = append(l.text, s...)
-	l.text = append(l.text, '"')
 }

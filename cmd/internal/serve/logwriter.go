@@ -10,6 +10,7 @@ import (
 // Limits of a LogWriter.
 const (
 	logDelay = 50 * time.Millisecond // how long a line waits for others
+	logMany  = 128 << 10             // bytes that wait for no others: the buffer stays in the processor's cache, and of a size that is used again
 	logMost  = 4 << 20               // bytes that wait when nobody reads the log
 	logKept  = 256 << 10             // bytes of a buffer that is used again
 	logClose = time.Second           // how long the end waits for somebody to read
@@ -20,7 +21,8 @@ const (
 // wait, lines are left out, and how many is told when it reads again.
 type LogWriter struct {
 	w     io.Writer
-	wake  chan struct{} // has a value when something waits
+	wake  chan struct{} // has a value when something begins to wait
+	many  chan struct{} // has a value when logMany bytes wait
 	hurry func()
 	close func()
 	haste chan struct{} // closed by Hurry
@@ -36,7 +38,7 @@ type LogWriter struct {
 
 // NewLogWriter returns a writer that writes to w, from one goroutine. Close ends it.
 func NewLogWriter(w io.Writer) *LogWriter {
-	l := &LogWriter{w: w, wake: make(chan struct{}, 1), haste: make(chan struct{}), end: make(chan struct{}), ended: make(chan struct{})}
+	l := &LogWriter{w: w, wake: make(chan struct{}, 1), many: make(chan struct{}, 1), haste: make(chan struct{}), end: make(chan struct{}), ended: make(chan struct{})}
 	l.hurry = sync.OnceFunc(func() { close(l.haste) })
 	l.close = sync.OnceFunc(func() { close(l.end) })
 	go l.run()
@@ -53,13 +55,24 @@ func (l *LogWriter) Write(lines []byte) (int, error) {
 	case len(l.waiting)+len(lines) > logMost:
 		l.lost++
 	default:
+		before := len(l.waiting)
 		l.waiting = append(l.waiting, lines...)
-		select {
-		case l.wake <- struct{}{}:
-		default: // run knows
+		if before == 0 {
+			tell(l.wake)
+		}
+		if before < logMany && len(l.waiting) >= logMany {
+			tell(l.many)
 		}
 	}
 	return len(lines), nil
+}
+
+// tell leaves a value in a channel, unless it has one.
+func tell(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }
 
 // Hurry makes lines wait for no others from now on: the process may be ended at any moment.
@@ -86,6 +99,7 @@ func (l *LogWriter) run() {
 		}
 		select {
 		case <-time.After(logDelay):
+		case <-l.many:
 		case <-l.haste:
 		case <-l.end:
 		}

@@ -64,6 +64,37 @@ func TestLogIsWrittenTogether(t *testing.T) {
 	})
 }
 
+// A busy log is written in pieces that stay small, and none of its lines waits longer than before.
+func TestBusyLogWaitsForNoOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := new(reader)
+		log := NewLogWriter(out)
+		line := append(bytes.Repeat([]byte{'x'}, 499), '\n')
+		want := 0
+		for range 3 {
+			for n := 0; n < logMany; n += len(line) {
+				_, _ = log.Write(line)
+				want += len(line)
+			}
+			synctest.Wait()
+			if _, text := out.seen(); len(text) != want {
+				t.Errorf("at once: %d bytes, want %d", len(text), want)
+			}
+		}
+		fmt.Fprintln(log, "the last")
+		synctest.Wait()
+		if writes, _ := out.seen(); writes != 3 {
+			t.Errorf("%d writes, want 3: one line waits for others", writes)
+		}
+		time.Sleep(logDelay)
+		synctest.Wait()
+		if _, text := out.seen(); !strings.HasSuffix(text, "x\nthe last\n") {
+			t.Errorf("after %s the last line is missing: …%q", logDelay, tail(text))
+		}
+		log.Close()
+	})
+}
+
 func TestLogIsWholeAtItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := new(reader)

@@ -91,7 +91,7 @@ func publish(t *testing.T, cluster *ytlocal.Cluster, job *httptest.Server) []fun
 		header("x-yt-taskproxy-service", "port_0")}
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
