@@ -227,6 +227,13 @@ func parseConfig(args []string, getenv func(string) string, environ []string, ou
 			s.note(err)
 		}
 	}
+	for _, err := range []error{
+		checkApart("admin-listen", c.AdminListen, "listen", c.Listen),
+		checkApart("debug-listen", c.DebugListen, "listen", c.Listen),
+		checkApart("debug-listen", c.DebugListen, "admin-listen", c.AdminListen),
+	} {
+		s.note(err)
+	}
 	s.require("yt-proxy", c.YTProxy != "")
 	s.require("yt-token-path", c.YTTokenPath != "")
 	s.require("base-domain", c.Bases.Primary() != "")
@@ -252,6 +259,32 @@ func setAddress(dst *string) func(string) error {
 		}
 		return nil
 	}
+}
+
+// checkApart makes sure that two flags have addresses that one process can listen on. Addresses that are wrong by themselves are not its business.
+func checkApart(flag, address, other, taken string) error {
+	host, port := splitAddress(address)
+	host2, port2 := splitAddress(taken)
+	if port != port2 || port <= 0 || host != host2 && host != "" && host2 != "" {
+		return nil
+	}
+	return fmt.Errorf("--%s: %q takes the port of --%s, %q; want another", flag, address, other, taken)
+}
+
+// splitAddress has an empty host for all of them, and port 0 for any free one or none.
+func splitAddress(address string) (host string, port int) {
+	host, name, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0
+	}
+	if addr, err := netip.ParseAddr(host); err == nil && addr.IsUnspecified() {
+		host = ""
+	}
+	port, err = net.LookupPort("tcp", name)
+	if err != nil {
+		return "", 0
+	}
+	return host, port
 }
 
 // splitList splits at commas; white space around an item and empty items are dropped.

@@ -46,6 +46,17 @@ func TestParseConfigPrecedence(t *testing.T) {
 	}
 }
 
+// Addresses of one port stand beside each other where their hosts differ, and any free port is always another.
+func TestParseConfigAddressesApart(t *testing.T) {
+	t.Parallel()
+	for _, listen := range []string{"10.0.0.1:80 10.0.0.2:80 [::1]:80", ":0 :0 :0", ":80 :81 ", "localhost:80 :81 127.0.0.1:80"} {
+		a := strings.Split(listen, " ")
+		if _, err := ParseConfig(append(slices.Clone(good), "--listen="+a[0], "--admin-listen="+a[1], "--debug-listen="+a[2]), env(nil), nil); err != nil {
+			t.Errorf("%s: %v", listen, err)
+		}
+	}
+}
+
 // Each wrong value is named with its flag or variable and with what was given.
 func TestParseConfigNamesWhatIsWrong(t *testing.T) {
 	t.Parallel()
@@ -63,6 +74,9 @@ func TestParseConfigNamesWhatIsWrong(t *testing.T) {
 		{append(slices.Clone(good), "--listen"), nil, []string{"--listen needs a value, as in --listen=:8080"}},
 		{append(slices.Clone(good), "--listen=8080"), nil, []string{`--listen: "8080" is no address`}},
 		{append(slices.Clone(good), "--listen=:99999"), nil, []string{`--listen: ":99999" has no port`}},
+		{append(slices.Clone(good), "--listen=:9102"), nil, []string{`--admin-listen: ":9102" takes the port of --listen, ":9102"; want another`}},
+		{append(slices.Clone(good), "--listen=10.1.2.3:80", "--admin-listen=[::]:http", "--debug-listen=10.1.2.3:80"), nil, []string{
+			`--admin-listen: "[::]:http" takes the port of --listen`, `--debug-listen: "10.1.2.3:80" takes the port of --listen`, `--debug-listen: "10.1.2.3:80" takes the port of --admin-listen`}},
 		{append(slices.Clone(good), "--discovery-period=10"), nil, []string{`--discovery-period: "10" is no duration`}},
 		{append(slices.Clone(good), "--discovery-period=-1s"), nil, []string{`--discovery-period: "-1s" is less than`}},
 		{append(slices.Clone(good), "--discovery-concurrency=0"), nil, []string{`--discovery-concurrency: "0" is no number from 1`}},
