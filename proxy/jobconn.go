@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
@@ -86,7 +87,7 @@ func (c *jobConn) read(b []byte) (int, error) {
 		}
 		if c.request == nil || c.err != nil {
 			c.hear(b[:c.n])
-			return c.n, c.err
+			return c.n, c.told()
 		}
 	}
 	c.guard() // the job does not take it all at once, or the connection is broken
@@ -98,11 +99,21 @@ func (c *jobConn) read(b []byte) (int, error) {
 	return c.countedConn.Read(b)
 }
 
+// told is err in the words of package net, by which everybody else knows the network's errors.
+func (c *jobConn) told() error {
+	var system *os.SyscallError
+	if !errors.As(c.err, &system) {
+		return c.err
+	}
+	return &net.OpError{Op: "read", Net: "tcp", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: c.err}
+}
+
 // swap exchanges a request for the beginning of its answer. It is for syscall.RawConn's Read, which calls it at once, and then whenever there may be
 // something to read: the read that finds a kept connection silent is also what the wait for the answer needs to begin with.
 func (c *jobConn) swap(fd uintptr) bool {
 	if c.request != nil {
-		if !c.since.IsZero() && hasMore(fd, c.answer) {
+		kept := !c.since.IsZero()
+		if kept && hasMore(fd, c.answer) {
 			c.err = errNotSilent
 			return true
 		}
@@ -112,7 +123,10 @@ func (c *jobConn) swap(fd uintptr) bool {
 			return true
 		}
 		c.request = nil
-		return false
+		if kept {
+			return false
+		}
+		// Nobody has looked at a new one yet, and what was signalled before this wait began is not signalled again.
 	}
 	var again bool
 	c.n, again, c.err = readNow(fd, c.answer)
