@@ -90,7 +90,7 @@ func (c *jobConn) read(b []byte) (int, error) {
 			return c.n, c.told()
 		}
 	}
-	c.guard() // the job does not take it all at once, or the connection is broken
+	c.guard() // the job does not take it all at once
 	rest := c.request
 	c.request = nil
 	if _, err := c.Write(rest); err != nil {
@@ -105,7 +105,7 @@ func (c *jobConn) told() error {
 	if !errors.As(c.err, &system) {
 		return c.err
 	}
-	return &net.OpError{Op: "read", Net: "tcp", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: c.err}
+	return &net.OpError{Op: system.Syscall, Net: "tcp", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: c.err}
 }
 
 // swap exchanges a request for the beginning of its answer. It is for syscall.RawConn's Read, which calls it at once, and then whenever there may be
@@ -119,7 +119,7 @@ func (c *jobConn) swap(fd uintptr) bool {
 		}
 		n, err := writeNow(fd, c.request)
 		c.written.Add(int64(n))
-		if c.request = c.request[n:]; err != nil || len(c.request) > 0 {
+		if c.request, c.err = c.request[n:], err; err != nil || len(c.request) > 0 {
 			return true
 		}
 		c.request = nil

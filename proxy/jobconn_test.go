@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -560,6 +561,14 @@ func TestRequestsThatAreNotSentAtOnce(t *testing.T) {
 	}
 	if c.release != nil {
 		t.Error("an answer that had come was waited for")
+	}
+
+	c, job = connect() // a job that wants nothing of it
+	_ = job.(*net.TCPConn).SetLinger(0)
+	job.Close()
+	_ = c.raw.Read(func(fd uintptr) bool { return newPeek()(fd) })
+	if _, err := c.ask(ctx, request(1), bufio.NewReader(c)); err == nil || !strings.HasPrefix(err.Error(), "write tcp 127.0.0.1:") || !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("after a reset: %v", err)
 	}
 
 	c, _ = connect() // a job that reads nothing, and a caller who has enough of it
