@@ -38,13 +38,14 @@ type jobConn struct {
 	until   time.Time       // the deadline for reads; not while it is guarded
 	release func() bool     // ends the guarding; nil: it is not guarded
 
-	// What the first read of an answer sends before: see swap. A socket's only.
-	raw     syscall.RawConn // nil: it is none
-	swaps   func(fd uintptr) bool
-	request []byte // nil: it was sent
-	answer  []byte // where to read to
-	n       int    // bytes of it
-	err     error
+	request []byte // what the first read of an answer sends before; nil: it was sent
+
+	// A socket's, for swap.
+	raw    syscall.RawConn // nil: it is none
+	swaps  func(fd uintptr) bool
+	answer []byte // where to read to
+	n      int    // bytes of it
+	err    error
 }
 
 // guardTime is for how long at most nobody notices that a request was given up. Most have their answer earlier, and need no guard.
@@ -101,11 +102,10 @@ func (c *jobConn) read(b []byte) (int, error) {
 
 // told is err in the words of package net, by which everybody else knows the network's errors.
 func (c *jobConn) told() error {
-	var system *os.SyscallError
-	if !errors.As(c.err, &system) {
-		return c.err
+	if system, ok := errors.AsType[*os.SyscallError](c.err); ok {
+		return &net.OpError{Op: system.Syscall, Net: "tcp", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: c.err}
 	}
-	return &net.OpError{Op: system.Syscall, Net: "tcp", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: c.err}
+	return c.err
 }
 
 // swap exchanges a request for the beginning of its answer. It is for syscall.RawConn's Read, which calls it at once, and then whenever there may be

@@ -537,7 +537,7 @@ func TestRequestsThatAreNotSentAtOnce(t *testing.T) {
 			t.Errorf("request %d: the job read %d bytes, want %d", i, got, size)
 		}
 		c.free()
-		c.ctx = ctx
+		c.ctx = ctx //nolint:fatcontext // the same
 	}
 
 	c, job = connect() // a new connection need not be silent: some servers speak first
