@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
@@ -37,13 +38,14 @@ type jobConn struct {
 	until   time.Time       // the deadline for reads; not while it is guarded
 	release func() bool     // ends the guarding; nil: it is not guarded
 
-	// What the first read of an answer sends before: see swap. A socket's only.
-	raw     syscall.RawConn // nil: it is none
-	swaps   func(fd uintptr) bool
-	request []byte // nil: it was sent
-	answer  []byte // where to read to
-	n       int    // bytes of it
-	err     error
+	request []byte // what the first read of an answer sends before; nil: it was sent
+
+	// A socket's, for swap.
+	raw    syscall.RawConn // nil: it is none
+	swaps  func(fd uintptr) bool
+	answer []byte // where to read to
+	n      int    // bytes of it
+	err    error
 }
 
 // guardTime is for how long at most nobody notices that a request was given up. Most have their answer earlier, and need no guard.
@@ -86,10 +88,10 @@ func (c *jobConn) read(b []byte) (int, error) {
 		}
 		if c.request == nil || c.err != nil {
 			c.hear(b[:c.n])
-			return c.n, c.err
+			return c.n, c.told()
 		}
 	}
-	c.guard() // the job does not take it all at once, or the connection is broken
+	c.guard() // the job does not take it all at once
 	rest := c.request
 	c.request = nil
 	if _, err := c.Write(rest); err != nil {
@@ -98,21 +100,33 @@ func (c *jobConn) read(b []byte) (int, error) {
 	return c.countedConn.Read(b)
 }
 
+// told is err in the words of package net, by which everybody else knows the network's errors.
+func (c *jobConn) told() error {
+	if system, ok := errors.AsType[*os.SyscallError](c.err); ok {
+		return &net.OpError{Op: system.Syscall, Net: "tcp", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: c.err}
+	}
+	return c.err
+}
+
 // swap exchanges a request for the beginning of its answer. It is for syscall.RawConn's Read, which calls it at once, and then whenever there may be
 // something to read: the read that finds a kept connection silent is also what the wait for the answer needs to begin with.
 func (c *jobConn) swap(fd uintptr) bool {
 	if c.request != nil {
-		if !c.since.IsZero() && hasMore(fd, c.answer) {
+		kept := !c.since.IsZero()
+		if kept && hasMore(fd, c.answer) {
 			c.err = errNotSilent
 			return true
 		}
 		n, err := writeNow(fd, c.request)
 		c.written.Add(int64(n))
-		if c.request = c.request[n:]; err != nil || len(c.request) > 0 {
+		if c.request, c.err = c.request[n:], err; err != nil || len(c.request) > 0 {
 			return true
 		}
 		c.request = nil
-		return false
+		if kept {
+			return false
+		}
+		// Nobody has looked at a new one yet, and what was signalled before this wait began is not signalled again.
 	}
 	var again bool
 	c.n, again, c.err = readNow(fd, c.answer)

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -127,6 +128,31 @@ func TestKeptConnectionThatTheJobGaveUp(t *testing.T) {
 				t.Errorf("something was sent and lost: %s", log)
 			}
 		})
+	}
+}
+
+// A reset is said in the words of package net, on a new connection and on one that was kept.
+func TestResetInsteadOfAnAnswer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s := w.publish(discovery.Service{}, rawJob(t, func(conn net.Conn, r *http.Request, rest *bufio.Reader) {
+		if r.URL.Path == "/kept" {
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+			_, _ = http.ReadRequest(rest)
+		}
+		_ = conn.(*net.TCPConn).SetLinger(0)
+		conn.Close()
+	}))
+	for _, id := range []string{"new", "kept"} {
+		if id == "kept" {
+			if a := w.get(host(s), "/kept"); a.body != "ok" {
+				t.Fatalf("status %d, %q", a.StatusCode, a.body)
+			}
+		}
+		w.do(w.request(http.MethodPost, host(s), "/", http.NoBody, "X-Request-Id: "+id)).check(t, 502, "upstream_broken")
+		if why := fmt.Sprint(w.log.wait(t, id)["err"]); !strings.Contains(why, "read tcp 127.0.0.1:") || !strings.HasSuffix(why, "connection reset by peer") {
+			t.Errorf("on the %s connection: the access log says %q", id, why)
+		}
 	}
 }
 
@@ -511,13 +537,38 @@ func TestRequestsThatAreNotSentAtOnce(t *testing.T) {
 			t.Errorf("request %d: the job read %d bytes, want %d", i, got, size)
 		}
 		c.free()
-		c.ctx = ctx
+		c.ctx = ctx //nolint:fatcontext // the same
 	}
 
 	c, job = connect() // a new connection need not be silent: some servers speak first
 	_, _ = io.WriteString(job, "\x00\x00\x12\x04\r\n")
 	if _, err := c.ask(ctx, request(1), bufio.NewReader(c)); err == nil || errors.Is(err, errNotSilent) || c.spoke.Load() != spokeHTTP2 {
 		t.Errorf("after other than HTTP/1: %v", err)
+	}
+
+	c, job = connect() // what it said before we began to wait for it is not signalled again
+	c.until = time.Now().Add(5 * time.Second)
+	_ = c.SetReadDeadline(c.until)
+	var looks int
+	_ = c.raw.Read(func(uintptr) bool {
+		if looks++; looks == 1 {
+			_, _ = io.WriteString(job, "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
+		}
+		return looks > 1
+	})
+	if res, err := c.ask(ctx, request(1), bufio.NewReader(c)); err != nil || res.StatusCode != 503 {
+		t.Errorf("to an answer before the request: %v", err)
+	}
+	if c.release != nil {
+		t.Error("an answer that had come was waited for")
+	}
+
+	c, job = connect() // a job that wants nothing of it
+	_ = job.(*net.TCPConn).SetLinger(0)
+	job.Close()
+	_ = c.raw.Read(func(fd uintptr) bool { return newPeek()(fd) })
+	if _, err := c.ask(ctx, request(1), bufio.NewReader(c)); err == nil || !strings.HasPrefix(err.Error(), "write tcp 127.0.0.1:") || !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("after a reset: %v", err)
 	}
 
 	c, _ = connect() // a job that reads nothing, and a caller who has enough of it
@@ -571,6 +622,44 @@ func TestDeadConnectionsAreLeftOut(t *testing.T) {
 	if open := p.open.Load(); open != 1 {
 		t.Errorf("%d connections are open, want 1", open)
 	}
+
+	// What was not sent is not late.
+	c, err := p.dialJob(t.Context(), dead.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other, err := dead.Accept(); err == nil {
+		other.Close()
+	}
+	_, _ = c.countedConn.Read(make([]byte, 1))
+	p.CloseIdleConnections()
+	_ = p.idle.take() // it is open again
+	p.idle.add(c)
+	x := &exchange{service: &discovery.Service{Protocol: discovery.HTTP, RouteTimeout: time.Hour}}
+	x.sent.x = x
+	x.carrier.begin(t.Context(), x)
+	ctx := x.traced(&x.carrier)
+	req := (&http.Request{Method: http.MethodGet, Host: "a.example", Header: http.Header{}, URL: &url.URL{Scheme: "http", Host: j.addr(), Path: "/"}}).WithContext(ctx)
+	connects := p.dialer.dial
+	p.dialer.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		x.patience.mu.Lock()
+		defer x.patience.mu.Unlock()
+		if x.patience.timer != nil {
+			t.Error("the job's time runs while a connection is made")
+		}
+		return connects(ctx, network, addr)
+	}
+	res, err := p.carry(ctx, req, &x.sent, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	x.patience.mu.Lock()
+	if x.patience.timer == nil {
+		t.Error("the job's time did not run")
+	}
+	x.patience.mu.Unlock()
+	x.patience.stop()
 
 	dials := 0
 	p = newPool(&dialer{func(ctx context.Context, network, addr string) (net.Conn, error) {

@@ -60,6 +60,18 @@ func (p *patience) wrote(httptrace.WroteRequestInfo) {
 	}
 }
 
+// unwrote takes wrote back: the job has none of the request yet.
+func (p *patience) unwrote() {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.timer != nil && p.timer.Stop() {
+		p.timer = nil
+	}
+}
+
 func (p *patience) rings() {
 	p.mu.Lock()
 	p.late = !p.over

@@ -95,6 +95,9 @@ func (s *sentBytes) unsent() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conn = nil
+	if s.n == 0 {
+		s.x.patience.unwrote()
+	}
 }
 
 func (s *sentBytes) onFresh() bool {

@@ -9,4 +9,4 @@ const canSwap = false
 
 func readNow(uintptr, []byte) (n int, again bool, err error) { return 0, false, errors.ErrUnsupported }
 func hasMore(uintptr, []byte) bool                           { return true }
-func writeNow(uintptr, []byte) (int, error)                  { return 0, errors.ErrUnsupported }
+func writeNow(uintptr, []byte) (int, error)                  { return 0, nil }

@@ -36,8 +36,14 @@ func hasMore(fd uintptr, b []byte) bool {
 	return !again
 }
 
-// writeNow writes to a socket what it takes without waiting.
+// writeNow writes to a socket what it takes without waiting, which may be nothing.
 func writeNow(fd uintptr, b []byte) (int, error) {
 	n, err := unix.Write(int(fd), b)
-	return max(n, 0), err
+	switch {
+	case err == nil:
+		return n, nil
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+		return 0, nil
+	}
+	return 0, os.NewSyscallError("write", err)
 }
