@@ -68,7 +68,7 @@ type frontConn struct {
 
 // Read looks out for the preface, which net/http reads in pieces of its own.
 func (c *frontConn) Read(b []byte) (int, error) {
-	if len(b) == 1 { // net/http looks whether the caller leaves; whoever wants bytes asks for more
+	if len(b) == 1 && c.in == nil { // net/http looks whether the caller leaves; whoever wants bytes asks for more, but for HTTP/2's
 		c.reads.wait()
 	}
 	for {

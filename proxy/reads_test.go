@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -255,4 +256,58 @@ func TestLeavingIsSeen(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Frames of HTTP/2 may be as small as what net/http reads of HTTP/1.1 to see who leaves.
+func TestFramesAreNotPutOff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		socket, peer := newInMemory()
+		server := NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, err := io.Copy(asItComes{w}, r.Body); err != nil {
+				t.Error(err)
+			}
+		}), nil)
+		l := newPipeListener()
+		go server.Serve(l)
+		l.conns <- &frontConn{tcpConn: socket}
+		defer server.Close()
+		transport := &http.Transport{Protocols: http2Only, DialContext: func(context.Context, string, string) (net.Conn, error) { return peer, nil }}
+		defer transport.CloseIdleConnections()
+		body, sent := io.Pipe()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://a.example/", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		go sent.Write([]byte{0})
+		res, err := transport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range byte(20) {
+			var echo [1]byte
+			if _, err := io.ReadFull(res.Body, echo[:]); err != nil || echo[0] != i {
+				t.Fatalf("byte %d: %d, %v", i, echo[0], err)
+			}
+			if _, err := sent.Write([]byte{i + 1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sent.Close()
+		if _, err := io.ReadAll(res.Body); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 0 {
+			t.Errorf("frames of one byte were read after %s, want at once", took)
+		}
+	})
+}
+
+// asItComes flushes after each write.
+type asItComes struct{ http.ResponseWriter }
+
+func (w asItComes) Write(b []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(b)
+	return n, errors.Join(err, http.NewResponseController(w.ResponseWriter).Flush())
 }
