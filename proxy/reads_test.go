@@ -168,6 +168,39 @@ func TestDeadlinesOfTheSocket(t *testing.T) {
 	}
 }
 
+// Who has taken a connection over, or closed it, does not wait for one byte.
+func TestOneByteAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		before func(*frontConn) error
+		n      int
+	}{
+		"taken over": {func(c *frontConn) error { return c.SetDeadline(time.Time{}) }, 1},
+		"closed":     {(*frontConn).Close, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				socket, peer := newInMemory()
+				front := &frontConn{tcpConn: socket}
+				defer front.Close()
+				defer peer.Close()
+				if err := c.before(front); err != nil {
+					t.Fatal(err)
+				}
+				go peer.Write([]byte{1})
+				began := time.Now()
+				if n, err := front.Read(make([]byte, 1)); n != c.n || (err == nil) != (c.n > 0) {
+					t.Errorf("%d, %v", n, err)
+				}
+				if took := time.Since(began); took > 0 {
+					t.Errorf("it was read after %s, want at once", took)
+				}
+			})
+		})
+	}
+}
+
 // While requests follow each other a connection is read once for each, and its deadlines are left alone.
 func TestReadsOfAKeptConnection(t *testing.T) {
 	t.Parallel()
