@@ -24,7 +24,8 @@ const (
 )
 
 // GatherListener is l with connections on which what the streams of HTTP/2 write leaves together: those that speak it from the first
-// byte, and those of TLS where GatherTLS is the server's tls.Config.GetConfigForClient. HTTP/1.1 is not concerned.
+// byte, and those of TLS where GatherTLS is the server's tls.Config.GetConfigForClient. With HTTP/1.1 and no TLS it may be seen 200 ms
+// later that a caller has left.
 func GatherListener(l net.Listener) net.Listener { return gatherListener{l} }
 
 type gatherListener struct{ net.Listener }
@@ -68,7 +69,7 @@ type frontConn struct {
 
 // Read looks out for the preface, which net/http reads in pieces of its own.
 func (c *frontConn) Read(b []byte) (int, error) {
-	if len(b) == 1 { // net/http looks whether the caller leaves; whoever wants bytes asks for more
+	if len(b) == 1 && c.in == nil { // net/http looks whether a caller of HTTP/1.1 leaves; who wants bytes asks for more there
 		c.reads.wait()
 	}
 	for {
