@@ -134,6 +134,9 @@ func TestCarrierIsACancellableContext(t *testing.T) {
 // Only who has nothing more to send than its header is carried without an end that ReverseProxy sees.
 func TestCarrierShows(t *testing.T) {
 	t.Parallel()
+	if _, ok := any(new(responseWriter)).(interface{ CloseNotify() <-chan bool }); ok {
+		t.Error("ReverseProxy watches for the caller's leaving by itself, in a goroutine for each request")
+	}
 	for _, c := range []struct {
 		name  string
 		x     *exchange
