@@ -101,9 +101,9 @@ func (c *carrier) shown() context.Context {
 	return c
 }
 
-// unending is the carrier of a request without a body. ReverseProxy asks whether its request's context ends for one reason only: to look
-// for the caller's leaving by itself if it does not, where a ResponseWriter can tell; ours cannot. With an answer on the way, nobody
-// else asks either: a jobConn does, of the ending one, when it takes long.
+// unending is the carrier of a request without a body, which ReverseProxy need not see end. It asks twice: when a context cannot end, it has
+// the ResponseWriter tell of the caller's leaving, if that is an http.CloseNotifier, and ours is none; and it waits for the end of what it
+// has upgraded, which is nothing here. Whoever waits for the job waits for the ending carrier: a jobConn, when the answer takes long.
 type unending struct{ *carrier }
 
 // Done is never.

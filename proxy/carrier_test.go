@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -133,6 +134,9 @@ func TestCarrierIsACancellableContext(t *testing.T) {
 // Only who has nothing more to send than its header is carried without an end that ReverseProxy sees.
 func TestCarrierShows(t *testing.T) {
 	t.Parallel()
+	if _, ok := any(new(responseWriter)).(interface{ CloseNotify() <-chan bool }); ok {
+		t.Error("ReverseProxy watches for the caller's leaving by itself, in a goroutine for each request")
+	}
 	for _, c := range []struct {
 		name  string
 		x     *exchange
@@ -147,6 +151,31 @@ func TestCarrierShows(t *testing.T) {
 		c.x.carrier.begin(t.Context(), c.x)
 		if shown := c.x.carrier.shown(); (shown.Done() == nil) != c.never {
 			t.Errorf("%s: never ends: %t, want %t", c.name, !c.never, c.never)
+		}
+	}
+}
+
+// When an answer is over, so is the context in which it was asked for, whether somebody waits for its end or not: transports give up what
+// they still hold for it, and the caller's context forgets it.
+func TestCarrierEndsWithTheExchange(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, waited := range []bool{false, true} {
+		var asking atomic.Pointer[exchange]
+		s := w.publish(discovery.Service{}, serve(t, func(http.ResponseWriter, *http.Request) {
+			if waited {
+				asking.Load().carrier.Done()
+			}
+		}))
+		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		x := w.proxy.begin(nullWriter{http.Header{}}, r)
+		x.service = s
+		asking.Store(x)
+		if err := w.proxy.forward(x); err != nil {
+			t.Fatal(err)
+		}
+		if !errors.Is(x.carrier.Err(), context.Canceled) || t.Context().Err() != nil {
+			t.Errorf("waited for: %t: it goes on", waited)
 		}
 	}
 }

@@ -7,10 +7,11 @@ import (
 )
 
 // LineHandler is a slog.Handler that can take a request's line as text: an access log has one for every request, and that is much cheaper than
-// attributes.
+// attributes. Safe for concurrent use, as handlers are.
 type LineHandler interface {
 	slog.Handler
-	// HandleLine writes what Handle would write of this line as a record of level Info.
+	// HandleLine writes what Handle would write of this line as a record of level Info, for which Enabled was asked before. An error goes
+	// nowhere: there is nobody to tell.
 	HandleLine(at time.Time, line Line) error
 }
 

@@ -508,3 +508,16 @@ func ExampleNewTable() {
 	fmt.Println(table.Load().Len())
 	// Output: 1
 }
+
+// What is cut off a connection's address is the text that its IP address has.
+func TestPeerText(t *testing.T) {
+	t.Parallel()
+	for remote, want := range map[string]string{
+		"192.0.2.1:80": "192.0.2.1", "[::ffff:192.0.2.1]:80": "192.0.2.1", "[2001:db8::1]:80": "2001:db8::1", "[2001:DB8:0::1]:80": "2001:db8::1", "[fe80::1%eth0]:80": "fe80::1",
+		"": "", "@": "", ":80": "", "192.0.2.1": "", "192.0.2.01:80": "", "[192.0.2.1]:80": "", "::1:80": "", "name:80": "",
+	} {
+		if got := peerText(remote); got != want {
+			t.Errorf("%s: got %q, want %q", remote, got, want)
+		}
+	}
+}

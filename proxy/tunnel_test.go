@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -329,4 +330,30 @@ func TestEndlessHandshakeAnswer(t *testing.T) {
 		}
 	}))
 	w.raw(handshakeBytes(host(s))).check(t, 502, "upstream_broken")
+}
+
+// A caller who leaves before the job has agreed to a tunnel ends the handshake.
+func TestWhoLeavesAHandshakeEndsIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	asked, ended := make(chan struct{}), make(chan error, 1)
+	s := w.publish(discovery.Service{}, rawJob(t, func(_ net.Conn, _ *http.Request, rest *bufio.Reader) {
+		close(asked)
+		_, err := rest.ReadByte()
+		ended <- err
+	}))
+	conn, err := net.Dial("tcp", w.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\nAuthorization: %s\r\nX-Request-Id: left\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", host(s), "OAuth "+aliceToken)
+	<-asked
+	conn.Close()
+	if err := <-ended; !errors.Is(err, io.EOF) {
+		t.Errorf("the job's connection: %v, want its end", err)
+	}
+	if record := w.log.wait(t, "left"); record["status"] != float64(499) || record["reason"] != "client_gone" {
+		t.Errorf("logged %v", record)
+	}
 }

@@ -377,6 +377,22 @@ func TestIdleTimeoutBesidesTheRest(t *testing.T) {
 	})
 }
 
+// Who had to wait for the cluster, or for the service, has not been silent meanwhile.
+func TestIdlenessBeginsWhenTheRequestIsForwarded(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(c *Config, _ *moments) { c.IdleTimeout = time.Hour }, func(w *watched) {
+		x := w.p.begin(nullWriter{http.Header{}}, w.x.in)
+		time.Sleep(50 * time.Minute)
+		x.service = w.x.service
+		x.carrier.begin(w.Context(), x)
+		defer x.carrier.cancel(nil)
+		w.ctx, w.began = &x.carrier, time.Now()
+		w.p.watch(x)
+		defer w.p.unwatch(x)
+		w.ends("idle_timeout", time.Hour, time.Hour)
+	})
+}
+
 // What is over is not ended: its connection may carry the caller's next request.
 func TestNothingIsEndedAfterUnwatch(t *testing.T) {
 	t.Parallel()

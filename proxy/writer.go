@@ -124,7 +124,7 @@ func (w *responseWriter) WriteHeader(status int) {
 }
 
 // Write sends a part of the body. Less than a buffer is all that the job has said so far, and does not wait in net/http's buffers for
-// what comes next. (Bodies of unknown length are flushed by ReverseProxy.)
+// what comes next. (Nor does a live answer: see write.)
 func (w *responseWriter) Write(b []byte) (int, error) {
 	if !w.started.Load() {
 		w.WriteHeader(http.StatusOK)
