@@ -64,6 +64,16 @@ func newInMemory() (inMemory, net.Conn) {
 	return inMemory{c, new(atomic.Int64), new(atomic.Int64), new(atomic.Pointer[time.Time])}, peer
 }
 
+// serveInMemory serves one caller, peer.
+func serveInMemory(h http.HandlerFunc) (server *http.Server, socket inMemory, peer net.Conn) {
+	server = NewServer(h, nil)
+	socket, peer = newInMemory()
+	l := newPipeListener()
+	go func() { _ = server.Serve(l) }()
+	l.conns <- &frontConn{tcpConn: socket}
+	return server, socket, peer
+}
+
 // What reads return, and when, is what they return without us, in thousands of orders of reads, bytes and deadlines. One byte alone may be
 // read later.
 func TestDeadlinesOfReads(t *testing.T) {
@@ -205,14 +215,10 @@ func TestOneByteAtOnce(t *testing.T) {
 func TestReadsOfAKeptConnection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		socket, peer := newInMemory()
-		server := NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		server, socket, peer := serveInMemory(func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(10 * time.Millisecond)
 			_, _ = io.WriteString(w, "done")
-		}), nil)
-		l := newPipeListener()
-		go func() { _ = server.Serve(l) }()
-		l.conns <- &frontConn{tcpConn: socket}
+		})
 		defer server.Close()
 		defer peer.Close()
 		answers := bufio.NewReader(peer)
@@ -257,17 +263,13 @@ func TestLeavingIsSeen(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				began, ended := make(chan struct{}), make(chan struct{})
-				socket, peer := newInMemory()
-				server := NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				server, _, peer := serveInMemory(func(_ http.ResponseWriter, r *http.Request) {
 					began <- struct{}{}
 					if r.URL.Path == "/wait" {
 						<-r.Context().Done()
 						ended <- struct{}{}
 					}
-				}), nil)
-				l := newPipeListener()
-				go func() { _ = server.Serve(l) }()
-				l.conns <- &frontConn{tcpConn: socket}
+				})
 				defer server.Close()
 				defer peer.Close()
 				go func() { _, _ = io.Copy(io.Discard, peer) }()
@@ -295,15 +297,11 @@ func TestLeavingIsSeen(t *testing.T) {
 func TestFramesAreNotPutOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		socket, peer := newInMemory()
-		server := NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		server, _, peer := serveInMemory(func(w http.ResponseWriter, r *http.Request) {
 			if _, err := io.Copy(asItComes{w}, r.Body); err != nil {
 				t.Error(err)
 			}
-		}), nil)
-		l := newPipeListener()
-		go func() { _ = server.Serve(l) }()
-		l.conns <- &frontConn{tcpConn: socket}
+		})
 		defer server.Close()
 		transport := &http.Transport{Protocols: http2Only, DialContext: func(context.Context, string, string) (net.Conn, error) { return peer, nil }}
 		defer transport.CloseIdleConnections()
