@@ -64,11 +64,11 @@ func (r *reads) follow(conn net.Conn, t time.Time) error {
 	return r.until(conn, t)
 }
 
-// end is for a connection that is closed.
+// end is for a connection that is closed, or will be when what was written has left (gathered.Close): there is no more time.
 func (r *reads) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.exact = true
+	r.exact, r.deadline = true, time.Unix(1, 0)
 	if r.waits {
 		r.stir()
 	}

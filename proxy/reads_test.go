@@ -211,6 +211,27 @@ func TestOneByteAtOnce(t *testing.T) {
 	}
 }
 
+// Who closes a connection that still sends ends its reading by a deadline of the socket. No other that was put off may make up for it.
+func TestReadsEndBeforeTheConnection(t *testing.T) {
+	t.Parallel()
+	socket, peer := newInMemory()
+	defer peer.Close()
+	front := &frontConn{tcpConn: socket}
+	for _, deadline := range []time.Time{time.Now().Add(time.Hour), {}} {
+		if err := front.SetReadDeadline(deadline); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer socket.Close()
+	front.reads.end()
+	if err := socket.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := front.Read(make([]byte, 10)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%v, want %v", err, os.ErrDeadlineExceeded)
+	}
+}
+
 // While requests follow each other a connection is read once for each, and its deadlines are left alone.
 func TestReadsOfAKeptConnection(t *testing.T) {
 	t.Parallel()
