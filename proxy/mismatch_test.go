@@ -147,6 +147,13 @@ func TestPlainCallOfAGRPCService(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		checkHint(t, name+", gRPC", status.Convert(err).Message(), j.want, "declared grpc", `protocol="http"`)
+		// Nothing is sent here, and whoever waits for the caller's messages is the first to know.
+		stream, err := w.dialGRPC(host(s)).FullDuplexCall(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = stream.Recv()
+		checkHint(t, name+", silent gRPC", status.Convert(err).Message(), j.want, "declared grpc", `protocol="http"`)
 	}
 	closes := w.publish(discovery.Service{Protocol: discovery.GRPC}, serveBytes(t, ""))
 	checkHint(t, "who closes", w.get(host(closes), "/").body, "none of gRPC's", "declared grpc", `protocol="http"`)
