@@ -181,41 +181,53 @@ func readCount(out string) (sample, error) {
 	return sample{Requests: n}, err
 }
 
-// measureIdle reads the memory of a process that has served nothing yet, then what idle connections add to it.
-func (l loader) measureIdle(ctx context.Context, p *proxy, record func(sample) error) error {
-	time.Sleep(2 * time.Second) // what a process does at its start is over
-	s := sample{Scenario: "mem", Proxy: p.name, FreshKB: memoryKB(p.pid())}
+// measureIdle reads the memory of a process that has served nothing yet, then what idle connections add to it: each kind to a process of its
+// own, since what one has left behind would be room for the other.
+func (l loader) measureIdle(ctx context.Context, e entry, start func(e entry, of string) (*proxy, error), record func(sample) error) error {
+	s := sample{Scenario: "mem", Proxy: e.name}
 	for _, kind := range []struct {
-		ws  string
-		out *float64
-	}{{"-ws=false", &s.KeepAliveKB}, {"-ws=true", &s.WebSocketKB}} {
-		before := memoryKB(p.pid())
-		if kind.out == &s.KeepAliveKB {
-			before = s.FreshKB
-		}
-		cmd := exec.CommandContext(ctx, l.self, append([]string{"hold", "-n", strconv.Itoa(l.idle), kind.ws}, l.target(p)...)...)
-		in, err := cmd.StdinPipe()
+		of, ws string
+		out    *float64
+	}{{"kept", "-ws=false", &s.KeepAliveKB}, {"ws", "-ws=true", &s.WebSocketKB}} {
+		p, err := start(e, kind.of)
 		if err != nil {
 			return err
 		}
-		out, err := cmd.StdoutPipe()
+		fresh, each, err := l.hold(ctx, p, kind.ws)
+		end(p.process)
 		if err != nil {
-			return err
-		}
-		cmd.Stderr = os.Stderr
-		if err := cmd.Start(); err != nil {
-			return err
-		}
-		line, err := bufio.NewReader(out).ReadString('\n')
-		if err == nil && line == "READY\n" {
-			time.Sleep(3 * time.Second) // what is not needed any more may go first
-			*kind.out = (memoryKB(p.pid()) - before) / float64(l.idle)
-		}
-		in.Close()
-		copyOut(io.Reader(out))
-		if err := errors.Join(err, cmd.Wait()); err != nil {
 			return fmt.Errorf("hold %s: %w", kind.ws, err)
+		}
+		if *kind.out = each; s.FreshKB == 0 {
+			s.FreshKB = fresh
 		}
 	}
 	return record(s)
+}
+
+// hold has the process hold idle connections, and returns its memory before and what each has added.
+func (l loader) hold(ctx context.Context, p *proxy, ws string) (freshKB, eachKB float64, err error) {
+	time.Sleep(2 * time.Second) // what a process does at its start is over
+	freshKB = memoryKB(p.pid())
+	cmd := exec.CommandContext(ctx, l.self, append([]string{"hold", "-n", strconv.Itoa(l.idle), ws}, l.target(p)...)...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return 0, 0, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return 0, 0, err
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		return 0, 0, err
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err == nil && line == "READY\n" {
+		time.Sleep(3 * time.Second) // what is not needed any more may go first
+		eachKB = (memoryKB(p.pid()) - freshKB) / float64(l.idle)
+	}
+	in.Close()
+	copyOut(io.Reader(out))
+	return freshKB, eachKB, errors.Join(err, cmd.Wait())
 }

@@ -21,6 +21,15 @@ type entry struct {
 	command   []string // its first words may be variables of the environment; empty: the backend itself
 }
 
+// program is what the command runs, behind env and its variables.
+func (e entry) program() string {
+	at := 0
+	if e.command[0] == "env" {
+		at = 1 + slices.IndexFunc(e.command[1:], func(word string) bool { return !strings.Contains(word, "=") })
+	}
+	return os.ExpandEnv(e.command[at])
+}
+
 // readList reads a list of proxies: a name, scenarios with commas between, a command. Lines that begin with # are comments.
 func readList(path string) ([]entry, error) {
 	text, err := os.ReadFile(path)

@@ -38,11 +38,6 @@ func run(args []string) (err error) {
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
-	for _, program := range []string{"wrk", "h2load"} {
-		if _, err := exec.LookPath(program); err != nil {
-			return fmt.Errorf("%w: install it (Debian: apt-get install wrk nghttp2-client)", err)
-		}
-	}
 	chosen, err := regexp.Compile(*only)
 	if err != nil {
 		return fmt.Errorf("-only %q: %w", *only, err)
@@ -60,6 +55,9 @@ func run(args []string) (err error) {
 	entries = slices.DeleteFunc(entries, func(e entry) bool {
 		return !chosen.MatchString(e.name) || !slices.ContainsFunc(e.scenarios, func(s string) bool { return slices.Contains(order, s) })
 	})
+	if err := installed(entries); err != nil {
+		return err
+	}
 	var samples io.Writer = io.Discard
 	if *raw != "" {
 		file, err := os.OpenFile(*raw, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
@@ -158,6 +156,25 @@ func run(args []string) (err error) {
 	return nil
 }
 
+// installed says what is missing of the programs that a run needs, before it begins.
+func installed(entries []entry) error {
+	programs := []string{"wrk", "h2load"}
+	for _, e := range entries {
+		programs = append(programs, e.program())
+	}
+	var missing []string
+	for _, program := range programs {
+		if _, err := exec.LookPath(program); err != nil && !slices.Contains(missing, program) {
+			missing = append(missing, program)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("not found: %s; `make bench-peers` makes what is in $BIN (%q), and Debian has the others: apt-get install nginx haproxy wrk nghttp2-client",
+			strings.Join(missing, ", "), os.Getenv("BIN"))
+	}
+	return nil
+}
+
 // oneStart starts all proxies, runs all scenarios over all of them and ends them. What is measured is recorded at once.
 func (l loader) oneStart(ctx context.Context, entries []entry, order []string, rounds int, dir, peers string, values map[string]string, record func(sample) error) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -167,7 +184,10 @@ func (l loader) oneStart(ctx context.Context, entries []entry, order []string, r
 	if err := l.loadAll(ctx, entries, loaded, rounds, dir, peers, values, record); err != nil {
 		return err
 	}
-	// These are of a process of their own each: memory is that of a fresh one, and snapshots are those of another cluster.
+	// These are of processes of their own: memory is that of a fresh one, and snapshots are those of another cluster.
+	start := func(e entry, of string) (*proxy, error) {
+		return e.start(filepath.Join(dir, e.name+"-"+of), peers, values)
+	}
 	for _, name := range order {
 		if scenarios[name].load != nil {
 			continue
@@ -176,21 +196,14 @@ func (l loader) oneStart(ctx context.Context, entries []entry, order []string, r
 			if !slices.Contains(e.scenarios, name) {
 				continue
 			}
-			if name == "swaps" {
-				e.command = l.urgent(1, e.command...)
-			}
-			p, err := e.start(filepath.Join(dir, e.name+"-"+name), peers, values)
-			if err != nil {
-				return err
-			}
+			var err error
 			if name == "mem" {
-				err = l.measureIdle(ctx, p, record)
+				err = l.measureIdle(ctx, e, start, record)
 			} else {
-				err = l.measureSwaps(ctx, p, rounds, record)
+				err = l.measureSwaps(ctx, e, start, rounds, record)
 			}
-			end(p.process)
 			if err != nil {
-				return fmt.Errorf("%s, %s: %w", name, p.name, err)
+				return fmt.Errorf("%s, %s: %w", name, e.name, err)
 			}
 		}
 	}

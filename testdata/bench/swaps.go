@@ -29,7 +29,13 @@ const (
 
 // measureSwaps calls one service of 10,000 at a fixed rate, in quiet phases and in others in which a new snapshot of all of
 // them is swapped in every second, in turn.
-func (l loader) measureSwaps(ctx context.Context, p *proxy, rounds int, record func(sample) error) error {
+func (l loader) measureSwaps(ctx context.Context, e entry, start func(e entry, of string) (*proxy, error), rounds int, record func(sample) error) error {
+	e.command = l.urgent(1, e.command...)
+	p, err := start(e, "swaps")
+	if err != nil {
+		return err
+	}
+	defer end(p.process)
 	if err := l.ready(p, l.crowd.Host, l.crowd.Token); err != nil {
 		return err
 	}

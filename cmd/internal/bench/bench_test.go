@@ -20,7 +20,7 @@ import (
 // The most that one request may allocate in the proxy's process: authorized from the cache, counted in the metrics and told in the
 // access log. Most of it is net/http's server and transport, and httputil.ReverseProxy; ours are about ten.
 const (
-	mostHTTP = 54  // GET of 1 KiB on a kept HTTP/1.1 connection
+	mostHTTP = 47  // GET of 1 KiB on a kept HTTP/1.1 connection
 	mostGRPC = 148 // unary call on a kept HTTP/2 connection
 )
 
